@@ -1,0 +1,5 @@
+"""State that outlives a connection."""
+
+from __future__ import annotations
+
+__all__: list[str] = []
