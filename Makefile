@@ -1,0 +1,107 @@
+# Every target sets up what it needs: a virtual environment in .venv, from the hash-pinned lock files in requirements/.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= python3
+# `python3` where it is new enough, or else a newer one that stands beside it.
+INTERPRETER = $(shell for python in "$(PYTHON)" python3.13 python3.12 python3.11; do \
+	if "$$python" -c '$(IS_NEW_ENOUGH)' >/dev/null 2>&1; then echo "$$python"; break; fi; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.bench-ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PIP_INSTALL := $(PIP) install -qq --no-input
+# What the type checker reads; benchmarks/ once it holds a script.
+TYPED := streamctx tests $(if $(wildcard benchmarks/*.py),benchmarks)
+# More arguments for pytest or a benchmark: make test ARGS="-k delivery"
+ARGS ?=
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(READY) ## Make .venv with everything that the other targets need
+
+.PHONY: demo
+demo: $(READY) ## See a lossy connection lose nothing
+	@$(BIN)/streamctx demo
+
+.PHONY: test
+test: $(READY) ## Run all tests (ARGS= for more arguments to pytest)
+	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: coverage
+coverage: $(READY) ## Run all tests and show the lines they leave out
+	$(BIN)/python -m pytest --cov --cov-report=term-missing $(ARGS)
+
+.PHONY: check
+check: $(READY) ## Check format, lint, types, import rules and the schema
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m streamctx.wire.schema --check
+
+.PHONY: format
+format: $(READY) ## Format the code and apply the safe fixes of the linter
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+.PHONY: schema
+schema: $(READY) ## Write protocol/schema/ anew from the message structs
+	$(BIN)/python -m streamctx.wire.schema
+
+.PHONY: replay-matrix
+replay-matrix: $(READY) ## Replay recorded editing over every kind of bad connection
+	$(BIN)/python -m tests.e2e.replay_matrix $(ARGS)
+
+.PHONY: bench-text
+bench-text: $(BENCH_READY) ## Compare the document text with other text structures
+	$(BIN)/python -m benchmarks.bench_text $(ARGS)
+
+.PHONY: bench-event-path
+bench-event-path: $(BENCH_READY) ## Measure an event's way from socket to applied
+	$(BIN)/python -m benchmarks.bench_event_path $(ARGS)
+
+.PHONY: lock
+lock: ## Pin the newest allowed versions anew in requirements/*.txt
+	$(MAKE) .venv-lock
+	$(LOCK) --extra watch --output-file requirements/dev.txt pyproject.toml requirements/dev.in
+	$(LOCK) --output-file requirements/bench.txt requirements/bench.in
+
+.PHONY: clean
+clean: ## Remove .venv and everything else that was made here
+	rm -rf $(VENV) .venv-lock build dist htmlcov .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache \
+		.import_linter_cache
+	find streamctx tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The project is installed as a link to this folder, so its code needs no new setup when it changes.
+$(READY): requirements/dev.txt pyproject.toml
+	@test -n "$(INTERPRETER)" || { \
+		echo "streamctx needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; \
+		echo "Name a newer one: make setup PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(INTERPRETER)" -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(INTERPRETER) has no venv module; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Setting up $(VENV) with $$("$(INTERPRETER)" --version) ..."
+	@"$(INTERPRETER)" -m venv $(VENV)
+	@$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/dev.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(BENCH_READY): requirements/bench.txt $(READY)
+	@$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/bench.txt
+	@touch $@
+
+# The locks are made on the oldest Python, whose needs include those of the newer ones, and hold no addresses.
+LOCK = CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes \
+	--strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
+.venv-lock:
+	python3.11 -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check pip-tools==7.6.2
