@@ -98,8 +98,9 @@ $(BENCH_READY): requirements/bench.txt $(READY)
 	@$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/bench.txt
 	@touch $@
 
-# The locks are made on the oldest Python, whose needs include those of the newer ones, and hold no addresses.
-LOCK = CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes \
+# The locks are made on the oldest Python, whose needs include those of the newer ones, and hold no addresses. What the
+# machine's pip is set to add from its own disk stays out of them.
+LOCK = env -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/null CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes \
 	--strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 .venv-lock:
