@@ -346,8 +346,8 @@ class _Model(RuleBasedStateMachine):
         self.waiting -= set(ready)
         self.applied += ready
 
-    @rule(offset=st.integers(-4, 8), ordered=st.booleans(), size_bytes=st.integers(1, 12))
-    def receive(self, offset: int, ordered: bool, size_bytes: int) -> None:
+    @rule(offset=st.integers(-4, 8), ordered=st.booleans())
+    def receive(self, offset: int, ordered: bool) -> None:
         expected = self.expected()
         sequence = max(1, expected + offset)
         size_bytes = sequence % 12 + 1
