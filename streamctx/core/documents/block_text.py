@@ -84,7 +84,8 @@ class BlockText:
             # What remains may be a bare line feed, which a line before may be waiting for.
             return None
         growth = len(text) - (end - start)
-        if growth and (growth > 0 and block.byte_length > 2 * self._layout.block_characters):
+        if growth > 0 and block.byte_length > 2 * self._layout.block_characters:
+            # The block must be divided.
             return None
         if change.old_length is not None and change.old_length != end - start:
             return None

@@ -3,11 +3,12 @@
 Positions are strict: one outside the text, or inside a character or a line end,
 is refused and never clamped, since a clamped edit makes two copies differ silently.
 
-Source: SPEC 10; LSP 3.17 for lines, units and sequential changes.
+Source: SPEC POS-1 to POS-4, EDT-1 to EDT-5; LSP 3.17 for lines, units and sequential changes.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -143,7 +144,8 @@ class TextBuffer:
         """Make a batch of changes and say it in other units.
 
         Returns:
-            For each of `units` the batch that does the same to the same text there.
+            For each of `units` the batch that does the same to the same text there. Where
+            the units agree, as in all ASCII lines, it is the very tuple that was given.
 
         Raises:
             EventRefused: As `apply`.
@@ -205,7 +207,11 @@ class _Batch:
             for change in last_to_first(self._changes):
                 start, end = self._places(change)
                 self._replace(change, start, end)
-        return {unit: tuple(changes) for unit, changes in self._converted.items()}
+        given = tuple(self._changes)
+        return {
+            unit: given if all(map(operator.is_, changes, given)) else tuple(changes)
+            for unit, changes in self._converted.items()
+        }
 
     def undo(self) -> None:
         """Take back what was made; the undo must have been kept if there was more than one change."""
@@ -265,7 +271,7 @@ class _Batch:
         text = self._text
         if unit is text.unit:
             return change
-        return Change(
+        converted = Change(
             change.start_line,
             text.character_at(change.start_line, start, unit),
             change.end_line,
@@ -273,6 +279,7 @@ class _Batch:
             change.text,
             None if change.old_length is None else text.measure(start, end, unit),
         )
+        return change if converted == change else converted
 
     def _replace(self, change: Change, start: Place, end: Place) -> None:
         if not self._keep_undo:
