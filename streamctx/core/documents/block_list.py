@@ -66,6 +66,24 @@ class BlockList:
         slot = bisect_left(totals, rank)
         return group, slot, rank - totals[slot - 1] if slot else rank
 
+    def find_line(self, line: int) -> tuple[Block, int] | None:
+        """Find the block with the line end before a line, quickly: every keystroke needs it.
+
+        Returns:
+            The block, and how many of its line ends are before the line, or `None`
+            if there is no such line.
+        """
+        if line == 0:
+            return self._groups[0][0], 0
+        if line > self._group_totals[-1]:
+            return None
+        group = bisect_left(self._group_totals, line)
+        if group:
+            line -= self._group_totals[group - 1]
+        totals = self._totals[group]
+        slot = bisect_left(totals, line)
+        return self._groups[group][slot], line - totals[slot - 1] if slot else line
+
     def next(self, address: BlockAddress) -> BlockAddress | None:
         """Return the address of the following block, or `None` at the end."""
         group, slot = address

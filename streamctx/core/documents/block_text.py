@@ -39,11 +39,23 @@ class Place(NamedTuple):
 class BlockText:
     """The text and its lengths; `length` is in `unit`, `byte_length` in bytes of UTF-8."""
 
-    __slots__ = ("_layout", "_open_blocks", "_open_lines", "blocks", "byte_length", "length", "unit")
+    __slots__ = (
+        "_block_bytes_max",
+        "_layout",
+        "_open_blocks",
+        "_open_lines",
+        "_segment_characters_max",
+        "blocks",
+        "byte_length",
+        "length",
+        "unit",
+    )
 
     def __init__(self, text: str, unit: Unit, layout: Layout) -> None:
         self.unit = unit
         self._layout = layout
+        self._segment_characters_max = layout.segment_characters
+        self._block_bytes_max = 2 * layout.block_characters
         blocks = list(cut_blocks(text, unit, layout)) or [Block("", unit)]
         self.blocks = BlockList(blocks, group_blocks=layout.group_blocks)
         self.length = sum(block.length for block in blocks)
@@ -60,32 +72,32 @@ class BlockText:
             or not allowed, and nothing was done.
         """
         line = change.start_line
-        start, end, text = change.start_character, change.end_character, change.text
+        text = change.text
         if line != change.end_line or "\n" in text or "\r" in text or not text.isascii():
             return None
-        if line == 0:
-            group = slot = rank = 0
-        elif line <= self.blocks.line_ends:
-            group, slot, rank = self.blocks.find_line_end(line)
-        else:
+        found = self.blocks.find_line(line)
+        if found is None:
             return None
-        block = self.blocks.at(BlockAddress(group, slot))
+        block, rank = found
         segments = block.segments
         # The line may start in the next block, or be one of several segments.
         if segments is None or not block.is_plain or rank >= len(segments):
             return None
         old = segments[rank]
-        if not old.isascii() or start > end or len(old) + len(text) > self._layout.segment_characters:
+        start, end = change.start_character, change.end_character
+        if not old.isascii() or start > end:
             return None
         # Only the last two characters can be a line end.
         if end > len(old) - 2 and end > content_length(old):
             return None
-        if start == 0 and not text:
-            # What remains may be a bare line feed, which a line before may be waiting for.
+        if not text and not start and old[end : end + 1] in "\n":
+            # What remains is a bare line feed, which a line before may be waiting for, or nothing.
             return None
         growth = len(text) - (end - start)
-        if growth > 0 and block.byte_length > 2 * self._layout.block_characters:
-            # The block must be divided.
+        if growth > 0 and (
+            len(old) + growth > self._segment_characters_max or block.byte_length > self._block_bytes_max
+        ):
+            # The segment or its block must be divided.
             return None
         if change.old_length is not None and change.old_length != end - start:
             return None

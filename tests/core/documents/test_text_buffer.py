@@ -9,7 +9,7 @@ from streamctx.core.documents.text_buffer import TextBuffer
 from streamctx.errors import ErrorCode, EventRefused
 from streamctx.vocabulary import Unit
 from streamctx.wire.changes import Change
-from tests.core.documents.text_model import refusal_of, state
+from tests.core.documents.text_model import LAYOUTS, refusal_of, state
 
 __all__: list[str] = []
 
@@ -138,6 +138,27 @@ def test_a_carriage_return_inserted_before_a_line_feed_makes_one_line_end() -> N
     buffer = TextBuffer("a\nb")
     buffer.apply([Change(0, 1, 0, 1, "\r")])
     assert state(buffer) == ("a\r\nb", 4, 4, 2, ["a\r\n", "b"])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("content", ["b", "é", "bcd", "b😀"])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_deleting_all_between_carriage_return_and_line_feed_makes_one_line_end(
+    layout: Layout, content: str, is_open: bool
+) -> None:
+    buffer = TextBuffer(f"a\r{content}\nc", layout=layout)
+    if is_open:
+        buffer.line(1)
+    buffer.apply([Change(1, 0, 1, len(content.encode("utf-16-le")) // 2, "")])
+    assert state(buffer) == ("a\r\nc", 4, 4, 2, ["a\r\n", "c"])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("text", ["\r", "x\r", "\n\r"])
+def test_a_carriage_return_at_the_end_of_an_insertion_joins_a_line_feed(layout: Layout, text: str) -> None:
+    buffer = TextBuffer("a\nb", layout=layout)
+    buffer.apply([Change(0, 1, 0, 1, text)])
+    assert state(buffer) == state(TextBuffer(f"a{text}\nb"))
 
 
 def test_simultaneous_changes_may_touch_across_a_line_end() -> None:
