@@ -29,7 +29,7 @@ __all__ = [
     "server_decoder",
 ]
 
-M = TypeVar("M")
+M_co = TypeVar("M_co", covariant=True)
 
 _MSGPACK_ENCODER = msgspec.msgpack.Encoder()
 _JSON_ENCODER = msgspec.json.Encoder()
@@ -53,7 +53,7 @@ class _Probe(msgspec.Struct):
     type: str
 
 
-class BodyDecoder(Generic[M]):
+class BodyDecoder(Generic[M_co]):
     """Decodes the messages of one direction in one encoding."""
 
     __slots__ = ("_decode", "_probe", "_types")
@@ -69,10 +69,10 @@ class BodyDecoder(Generic[M]):
         self._probe = module.Decoder(_Probe).decode
         self._types = frozenset(message.__struct_config__.tag for message in types)
 
-    def decode(self, body: bytes | memoryview) -> M | Malformed | UnknownType:
+    def decode(self, body: bytes | memoryview) -> M_co | Malformed | UnknownType:
         """Decode one body; never raises for what a peer sent."""
         try:
-            message: M = self._decode(body)
+            message: M_co = self._decode(body)
         except msgspec.ValidationError as error:
             return self._classify(body, error)
         except msgspec.DecodeError as error:

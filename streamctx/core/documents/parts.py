@@ -1,0 +1,23 @@
+"""How a long text is cut into parts (DOC-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+__all__ = ["PART_CHARACTERS", "cut", "part_count"]
+
+PART_CHARACTERS = 16_384
+"""Code points in one part: at most 64 KiB of UTF-8 whatever they are, and at most
+192 KiB if every one of them is escaped in JSON, so that a part always fits a frame.
+A text of no more code points goes into its `open` or `snapshot` whole."""
+
+
+def part_count(text: str) -> int:
+    """In how many parts `cut` gives a text."""
+    return -(-len(text) // PART_CHARACTERS)
+
+
+def cut(text: str) -> Iterator[str]:
+    """Cut a text into parts, lazily."""
+    for start in range(0, len(text), PART_CHARACTERS):
+        yield text[start : start + PART_CHARACTERS]

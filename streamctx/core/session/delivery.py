@@ -1,0 +1,621 @@
+"""One end of a session's two directions: numbers, repair, acknowledgement, liveness.
+
+Both endpoints compose the same machine. It knows frames and the unnumbered
+messages of SPEC section 8; everything else it hands up to the endpoint, in order
+and once, or takes from the endpoint to number and keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from streamctx.core.delivery.corruption import CorruptionMeter
+from streamctx.core.delivery.gap_detector import GapDetector
+from streamctx.core.delivery.range_set import RangeSet
+from streamctx.core.delivery.receive_window import ReceiveWindow, Verdict
+from streamctx.core.delivery.retransmit_ring import Answer, RetransmitRing
+from streamctx.core.delivery.round_trip import RoundTrip
+from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
+from streamctx.limits import Limits
+from streamctx.vocabulary import DigestAlgorithm, Encoding
+from streamctx.wire.codec import BodyDecoder, Malformed, UnknownType, encode_body
+from streamctx.wire.digests import DIGESTS, crc32_digest
+from streamctx.wire.frames import KIND_CHUNK, pack_frame, parse_frame
+from streamctx.wire.messages import (
+    SUPERSEDABLE_TYPES,
+    UNNUMBERED_TYPES,
+    Ack,
+    ErrorMessage,
+    Heartbeat,
+    Hello,
+    Message,
+    Nack,
+    Skip,
+    Welcome,
+)
+
+__all__ = ["Delivered", "Delivery", "DeliveryCounters", "Item", "TooLarge"]
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """A frame over the limit, which was not decoded (FRM-3)."""
+
+    size_bytes: int
+
+
+Item: TypeAlias = Message | Malformed | UnknownType | TooLarge
+"""What a frame turned out to be."""
+
+Delivered: TypeAlias = tuple[int, Item, bool]
+"""Sequence number (0 if unnumbered), what came, and whether all numbers below it have come."""
+
+_SUPERSEDABLE = frozenset(SUPERSEDABLE_TYPES)
+_UNNUMBERED = frozenset(UNNUMBERED_TYPES)
+_NOTHING: tuple[Delivered, ...] = ()
+_RANGES_PER_MESSAGE = 64
+
+
+@dataclass(slots=True)
+class DeliveryCounters:
+    """What happened so far, in frames."""
+
+    received: int = 0
+    corrupt: int = 0
+    ignored: int = 0
+    sent: int = 0
+    retransmitted: int = 0
+    nacks_sent: int = 0
+    nacks_received: int = 0
+    skips_sent: int = 0
+    lost: int = 0
+
+
+class Delivery:
+    """Numbers, repairs and acknowledges the frames of a session at one end.
+
+    Call `receive` for each WebSocket message, apply what it returns, then `flush`
+    once per read. Frames to send collect in `_out`; `flush` hands them over.
+
+    `applied` follows `received`, because what `receive` returns is applied at once;
+    `durable` stays behind the number given to `hold_durable`.
+    """
+
+    __slots__ = (
+        "_ack_due",
+        "_counters",
+        "_decode",
+        "_digest",
+        "_durable_stop",
+        "_encoding",
+        "_evicted",
+        "_gaps",
+        "_heartbeat_due",
+        "_last_corrupt_nack",
+        "_last_received",
+        "_last_sent",
+        "_limit",
+        "_limits",
+        "_meter",
+        "_out",
+        "_peer_limit",
+        "_progress_at",
+        "_probe_at",
+        "_probes",
+        "_releases_at_durable",
+        "_ring",
+        "_rtt",
+        "_window",
+    )
+
+    def __init__(
+        self,
+        *,
+        encoding: Encoding,
+        digest: DigestAlgorithm,
+        decoder: BodyDecoder[object],
+        limits: Limits,
+        jitter: Callable[[], float],
+        now: float,
+        ring_events_max: int,
+        ring_bytes_max: int,
+        releases_at_durable: bool = False,
+    ) -> None:
+        """Start a new epoch: both directions from 1.
+
+        Args:
+            jitter: Returns a number in [0, 1).
+            releases_at_durable: Whether durable frames are kept until the peer says
+                that they are durable, and not just applied (ACK-3).
+        """
+        self._encoding = encoding
+        self._digest = DIGESTS[digest]
+        self._decode = decoder.decode
+        self._limits = limits
+        self._window: ReceiveWindow[Item] = ReceiveWindow(limits)
+        self._gaps = GapDetector(limits, jitter)
+        self._ring = RetransmitRing(events_max=ring_events_max, bytes_max=ring_bytes_max)
+        self._rtt = RoundTrip()
+        self._meter = CorruptionMeter(limits.corrupt_window_frames)
+        self._counters = DeliveryCounters()
+        self._releases_at_durable = releases_at_durable
+        self._durable_stop: int | None = None
+        self._limit = 1 + limits.window_events_max
+        self._peer_limit = 1 + limits.window_events_max
+        self._evicted: dict[int, int] = {}
+        self._out: list[bytes] = []
+        self.attach(now)
+
+    # What it looks like.
+
+    @property
+    def counters(self) -> DeliveryCounters:
+        """Counts since the epoch began."""
+        return self._counters
+
+    @property
+    def duplicates(self) -> int:
+        """Numbered frames that had arrived before."""
+        return self._window.counters.duplicates
+
+    @property
+    def expected(self) -> int:
+        """The lowest number of the peer that has not arrived."""
+        return self._window.expected
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether any number of the peer is known to be missing."""
+        return self._window.has_gap
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that our next new frame will have."""
+        return self._ring.next_sequence
+
+    @property
+    def unreceived_events(self) -> int:
+        """Frames sent and not known to be received."""
+        return self._ring.in_flight_events
+
+    @property
+    def kept_events(self) -> int:
+        """Frames kept because they may have to be sent again."""
+        return len(self._ring)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the frames kept."""
+        return self._ring.held_bytes
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything sent has been received and may be forgotten."""
+        return self._ring.released == self._ring.next_sequence
+
+    @property
+    def released(self) -> int:
+        """All our numbers below are acknowledged for good."""
+        return self._ring.released
+
+    @property
+    def last_received(self) -> float:
+        """When the peer was last heard."""
+        return self._last_received
+
+    @property
+    def rtt_s(self) -> float:
+        """Smoothed round trip."""
+        return self._rtt.rtt_s
+
+    def received_ranges(self) -> tuple[tuple[int, int], ...]:
+        """What has arrived above `expected`, for WELCOME."""
+        return tuple(self._window.selective_ranges(self._limits.ack_ranges_max))
+
+    def can_send(self, size_bytes: int = 0) -> bool:
+        """Whether credit, window and ring take one more numbered frame of that size."""
+        ring = self._ring
+        return (
+            ring.next_sequence < self._peer_limit
+            and ring.in_flight_events < self._limits.window_events_max
+            and (ring.in_flight_bytes + size_bytes <= self._limits.window_bytes_max)
+            and ring.has_room(size_bytes)
+        )
+
+    # What happened outside.
+
+    def attach(self, now: float) -> None:
+        """Begin a connection: timers start anew, nothing of the old one is left to send."""
+        self._out.clear()
+        self._ack_due = False
+        self._heartbeat_due = False
+        self._last_received = now
+        self._last_sent = now
+        self._progress_at = now
+        self._last_corrupt_nack = -1.0
+        self._probe_at: float | None = None
+        self._probes = 0
+        self._meter = CorruptionMeter(self._limits.corrupt_window_frames)
+        self._gaps.restart(now)
+
+    def receive(self, data: bytes, now: float) -> Sequence[Delivered]:
+        """Take one frame and return what is to be applied because of it, in order.
+
+        Raises:
+            RemoteProtocolError: The peer broke a rule that ends the connection.
+        """
+        self._last_received = now
+        frame = parse_frame(data, encoding=self._encoding, digest=self._digest)
+        if frame is None:
+            return self._receive_corrupt(data, now)
+        self._meter.record(False)
+        self._counters.received += 1
+        if frame.kind == KIND_CHUNK:
+            self._counters.ignored += 1
+            return _NOTHING
+        sequence = frame.sequence
+        item: Item = (
+            self._decode(frame.body)  # type: ignore[assignment]
+            if len(data) <= self._limits.frame_bytes_max
+            else TooLarge(len(data))
+        )
+        if sequence:
+            if type(item) in _UNNUMBERED:
+                raise _bad_sequence(f"{_type_name(item)} carries the number {sequence}, expected 0")
+            return self._receive_numbered(sequence, frame.digest, item, len(data))
+        return self._receive_unnumbered(item, now)
+
+    def _receive_numbered(
+        self, sequence: int, digest: bytes, item: Item, size_bytes: int
+    ) -> Sequence[Delivered]:
+        self._ack_due = True
+        window = self._window
+        verdict = window.receive(sequence, digest, item, size_bytes, ordered=type(item) not in _SUPERSEDABLE)
+        if verdict is Verdict.ACCEPT:
+            if window.has_ready:
+                return [(sequence, item, True), *self._released()]
+            return ((sequence, item, True),)
+        if verdict is Verdict.APPLY_NOW:
+            return ((sequence, item, False),)
+        if verdict is Verdict.CONFLICT:
+            raise RemoteProtocolError(
+                ErrorCode.CONFLICT,
+                CloseCode.CONFLICT,
+                f"sequence {sequence} came again with other content",
+            )
+        if verdict is Verdict.OVERFLOW:
+            span = sequence - window.expected
+            if span >= self._limits.reorder_span_max:
+                raise _bad_sequence(
+                    f"sequence {sequence} is {span} ahead, limit {self._limits.reorder_span_max}"
+                )
+        return _NOTHING
+
+    def _released(self) -> list[Delivered]:
+        return [(sequence, item, True) for sequence, item in self._window.release()]
+
+    def _receive_unnumbered(self, item: Item, now: float) -> Sequence[Delivered]:
+        if isinstance(item, Heartbeat):
+            self._ack_due = True
+            self._take_ack(item, now)
+            self._window.announce_next(item.next)
+            return _NOTHING
+        if isinstance(item, Ack):
+            self._take_ack(item, now)
+            return _NOTHING
+        if isinstance(item, Nack):
+            self._answer(item, now)
+            return _NOTHING
+        if isinstance(item, Skip):
+            return self._take_skip(item)
+        if isinstance(item, UnknownType):
+            self._counters.ignored += 1
+            return _NOTHING
+        if isinstance(item, Message) and type(item) not in _UNNUMBERED and not isinstance(item, ErrorMessage):
+            raise _bad_sequence(f"{_type_name(item)} carries no number")
+        return ((0, item, True),)
+
+    def _receive_corrupt(self, data: bytes, now: float) -> Sequence[Delivered]:
+        """Believe nothing but a repeated HELLO or WELCOME (DIG-5); act on the evidence of loss (NAK-5)."""
+        handshake = parse_frame(data, encoding=self._encoding, digest=crc32_digest)
+        if handshake is not None:
+            item = self._decode(handshake.body)
+            if isinstance(item, Hello | Welcome | ErrorMessage) and handshake.sequence == 0:
+                return ((0, item, True),)
+        self._counters.corrupt += 1
+        if self._meter.record(True):
+            raise RemoteProtocolError(
+                ErrorCode.CORRUPTION,
+                CloseCode.CORRUPTION,
+                f"more than half of the last {self._limits.corrupt_window_frames} frames were corrupt",
+            )
+        if not self._window.has_gap and now - self._last_corrupt_nack >= self._rtt.rtt_s:
+            self._last_corrupt_nack = now
+            expected = self._window.expected
+            self._send_nack(((expected, expected + 1),), "corrupt")
+        return _NOTHING
+
+    def _take_ack(self, ack: Ack | Heartbeat, now: float) -> None:
+        release = ack.durable if self._releases_at_durable else ack.applied
+        if release > ack.received:
+            raise _bad_sequence(f"applied or durable {release} is above received {ack.received}")
+        if ack.received > self._ring.received:
+            self._progress_at = now
+        sample = self._ring.acknowledge(ack.received, ack.ranges, release)
+        if sample is not None:
+            self._rtt.record(now - sample)
+        if ack.limit > self._peer_limit:
+            self._peer_limit = ack.limit
+        if self._evicted:
+            self._forget_evicted(ack.received)
+        self._probe_at = None
+        self._probes = 0
+
+    def _take_skip(self, skip: Skip) -> Sequence[Delivered]:
+        self._ack_due = True
+        was_missing = False
+        for start, stop in skip.ranges:
+            was_missing |= bool(self._window.skip(start, stop))
+        delivered = self._released()
+        if was_missing and skip.reason == "evicted":
+            # Before what it lets through: the snapshot that heals the document is behind it.
+            return [(0, skip, True), *delivered]
+        return delivered
+
+    def _answer(self, nack: Nack, now: float) -> None:
+        self._counters.nacks_received += 1
+        linger_s = max(self._limits.linger_s, self._rtt.rtt_s)
+        answer = self._ring.frames_for(nack.ranges, now, linger_s, self._limits.retransmit_bytes_max)
+        self._send_answer(answer)
+        if answer.is_unsent:
+            self._heartbeat_due = True
+        self._probe_at = None
+
+    # What goes out.
+
+    def send(
+        self,
+        message: Message,
+        now: float,
+        *,
+        key: Hashable | None = None,
+        durable: bool = True,
+        stream: int = 0,
+    ) -> int:
+        """Number a message, keep it, and queue it for the socket.
+
+        Returns:
+            Its sequence number.
+
+        Raises:
+            LocalProtocolError: If the ring has no room; ask `can_send` first.
+        """
+        return self.send_body(
+            encode_body(message, self._encoding), now, key=key, durable=durable, stream=stream
+        )
+
+    def send_body(
+        self,
+        body: bytes,
+        now: float,
+        *,
+        key: Hashable | None = None,
+        durable: bool = True,
+        stream: int = 0,
+    ) -> int:
+        """As `send`, for a body that was encoded already."""
+        if not self._ring.in_flight_events:
+            self._progress_at = now
+        sequence = self._ring.next_sequence
+        frame = pack_frame(
+            body, encoding=self._encoding, digest=self._digest, sequence=sequence, stream=stream
+        )
+        self._ring.record(sequence, frame, len(frame), now, key=key, durable=durable)
+        self._out.append(frame)
+        self._counters.sent += 1
+        return sequence
+
+    def send_unnumbered(self, message: Message) -> None:
+        """Queue a message that repairs itself, or an ERROR before a close."""
+        body = encode_body(message, self._encoding)
+        self._out.append(pack_frame(body, encoding=self._encoding, digest=self._digest))
+
+    def can_resume_sending(self, received: int) -> bool:
+        """Whether the peer can go on from a number: it was sent, and nothing from it on is forgotten."""
+        return self._ring.released <= received <= self._ring.next_sequence
+
+    def resume_sending(self, received: int, ranges: Sequence[tuple[int, int]], now: float) -> None:
+        """Queue what the peer lacks after a new connection, before anything new (RSM-6).
+
+        Raises:
+            RemoteProtocolError: If the peer claims what was never sent, or lost what was safe.
+        """
+        self._send_answer(self._ring.resume(received, ranges, now))
+        self._peer_limit = max(self._peer_limit, received + self._limits.window_events_max)
+
+    def announce_next(self, next_sequence: int) -> None:
+        """Take over that the peer has sent all numbers below, from a handshake."""
+        self._window.announce_next(next_sequence)
+
+    def lose(self, ranges: Iterable[tuple[int, int]]) -> list[Delivered]:
+        """Give up numbers of the peer for good; return what that lets through."""
+        for start, stop in ranges:
+            for lost_start, lost_stop in self._window.lose(start, stop):
+                self._counters.lost += lost_stop - lost_start
+        self._ack_due = True
+        return self._released()
+
+    def evict(self, document_of: Callable[[Hashable | None], int | None]) -> None:
+        """Give up our own kept frames of some documents, and announce that (SKP-2).
+
+        Args:
+            document_of: Given a frame's key, the document to name if the frame is given
+                up, or `None` if it is kept.
+        """
+        chosen: dict[int, int] = {}
+
+        def is_chosen(sequence: int, key: Hashable | None) -> bool:
+            document = document_of(key)
+            if document is not None:
+                chosen[sequence] = document
+            return document is not None
+
+        gone = self._ring.evict(is_chosen)
+        for start, stop in gone:
+            for sequence in range(start, stop):
+                self._evicted[sequence] = chosen[sequence]
+        self._send_skips(gone)
+
+    def evicted(self) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+        """Numbers given up and not yet acknowledged, and their documents, for HELLO."""
+        ranges = RangeSet((sequence, sequence + 1) for sequence in self._evicted)
+        return tuple(ranges), tuple(dict.fromkeys(self._evicted.values()))
+
+    def _forget_evicted(self, received: int) -> None:
+        for sequence in [sequence for sequence in self._evicted if sequence < received]:
+            del self._evicted[sequence]
+
+    def hold_durable(self, sequence: int | None) -> None:
+        """Keep the watermark `durable` at `sequence`, the first number not yet journalled; `None` frees it."""
+        self._durable_stop = sequence
+        self._ack_due = True
+
+    def flush(self, now: float) -> list[bytes]:
+        """Hand over all frames that are to be sent now: answers and data first, the ACK last."""
+        if self._gaps.is_active or self._window.has_gap:
+            self._ask(now)
+        if self._heartbeat_due:
+            self._heartbeat_due = self._ack_due = False
+            self._send_heartbeat()
+        elif self._ack_due:
+            self._ack_due = False
+            self._send_ack()
+        if not self._out:
+            return []
+        out, self._out = self._out, []
+        self._last_sent = now
+        if self._probe_at is None and not self.is_settled:
+            self._probe_at = now + self._probe_interval()
+        return out
+
+    def next_timeout(self) -> float:
+        """When `handle_timeout` is due."""
+        due = self._last_sent + self._limits.heartbeat_s
+        dead = self._last_received + self._limits.dead_s
+        due = min(due, dead)
+        if self._probe_at is not None and self._probe_at < due:
+            due = self._probe_at
+        if self._gaps.is_active:
+            gap_due = self._gaps.next_timeout()
+            if gap_due is not None and gap_due < due:
+                due = gap_due
+        return due
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due; then call `expired` and `flush`.
+
+        Raises:
+            RemoteProtocolError: If the peer has been silent, or has acknowledged nothing, for too long.
+        """
+        if now - self._last_received >= self._limits.dead_s:
+            raise RemoteProtocolError(
+                ErrorCode.SLOW,
+                CloseCode.HEARTBEAT,
+                f"nothing was received for {self._limits.dead_s:g} s",
+            )
+        if self._ring.in_flight_events and now - self._progress_at >= self._limits.send_deadline_s:
+            raise RemoteProtocolError(
+                ErrorCode.SLOW,
+                CloseCode.SLOW,
+                f"nothing of what was sent was acknowledged for {self._limits.send_deadline_s:g} s",
+            )
+        if self._probe_at is not None and now >= self._probe_at:
+            if not self.is_settled:
+                self._probes += 1
+                self._heartbeat_due = True
+            self._probe_at = None
+        if now - self._last_sent >= self._limits.heartbeat_s:
+            self._heartbeat_due = True
+
+    def expired(self, now: float) -> list[tuple[int, int]]:
+        """The gaps to be given up now (NAK-4)."""
+        return self._gaps.expired(now) if self._gaps.is_active else []
+
+    def _probe_interval(self) -> float:
+        base = max(self._limits.tail_probe_s, 2 * self._rtt.rtt_s)
+        return float(min(base * 2 ** min(self._probes, 10), self._limits.heartbeat_s))
+
+    def _ask(self, now: float) -> None:
+        self._gaps.update(self._window.missing(), now, is_full=self._window.is_full)
+        ranges = self._gaps.ranges_to_ask(now, self._rtt.rtt_s)
+        if ranges:
+            self._send_nack(tuple(ranges), "gap")
+
+    def _send_nack(self, ranges: tuple[tuple[int, int], ...], reason: str) -> None:
+        self._counters.nacks_sent += 1
+        self.send_unnumbered(Nack(ranges=ranges, reason=reason))
+
+    def _send_answer(self, answer: Answer) -> None:
+        for _, frame in answer.frames:
+            assert isinstance(frame, bytes)
+            self._out.append(frame)
+        self._counters.retransmitted += len(answer.frames)
+        self._send_skips(answer.gone)
+
+    def _send_skips(self, gone: Iterable[tuple[int, int]]) -> None:
+        """Announce numbers that will not be sent: one SKIP for each document that lost events (SKP-2)."""
+        by_document: dict[int | None, RangeSet] = {}
+        for start, stop in gone:
+            if not self._evicted:
+                by_document.setdefault(None, RangeSet()).add(start, stop)
+                continue
+            for sequence in range(start, stop):
+                document = self._evicted.get(sequence)
+                by_document.setdefault(document, RangeSet()).add(sequence, sequence + 1)
+        for document, numbers in by_document.items():
+            ranges = tuple(numbers)
+            for first in range(0, len(ranges), _RANGES_PER_MESSAGE):
+                self._counters.skips_sent += 1
+                self.send_unnumbered(
+                    Skip(
+                        ranges=ranges[first : first + _RANGES_PER_MESSAGE],
+                        reason="superseded" if document is None else "evicted",
+                        documents=() if document is None else (document,),
+                    )
+                )
+
+    def _watermarks(self) -> tuple[int, int, tuple[tuple[int, int], ...]]:
+        received = self._window.expected
+        durable = received if self._durable_stop is None else min(received, self._durable_stop)
+        self._limit = max(self._limit, received + self._limits.window_events_max)
+        ranges = self.received_ranges() if self._window.has_gap else ()
+        return received, durable, ranges
+
+    def _send_ack(self) -> None:
+        received, durable, ranges = self._watermarks()
+        self.send_unnumbered(
+            Ack(received=received, applied=received, durable=durable, limit=self._limit, ranges=ranges)
+        )
+
+    def _send_heartbeat(self) -> None:
+        received, durable, ranges = self._watermarks()
+        self.send_unnumbered(
+            Heartbeat(
+                next=self._ring.next_sequence,
+                received=received,
+                applied=received,
+                durable=durable,
+                limit=self._limit,
+                ranges=ranges,
+            )
+        )
+
+
+def _bad_sequence(message: str) -> RemoteProtocolError:
+    return RemoteProtocolError(ErrorCode.BAD_SEQUENCE, CloseCode.BAD_FRAME, message)
+
+
+def _type_name(item: Item) -> str:
+    return type(item).__name__.lower()

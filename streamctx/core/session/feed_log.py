@@ -1,0 +1,116 @@
+"""What a producer's session has shown to observers: a bounded log addressed by feed offset.
+
+One log serves all observers of a session; each has its own position in it. An
+observer that falls behind the log's beginning is given the state anew (OBS-8).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+from streamctx.core.documents.presence import Key
+from streamctx.limits import Limits
+from streamctx.vocabulary import Encoding, Unit
+from streamctx.wire.messages import Edit, FeedEvent, Open, Snapshot
+
+__all__ = ["FeedEntry", "FeedLog"]
+
+BodyKey: TypeAlias = tuple[int, int, Unit, Encoding, object]
+
+_NO_VARIANTS: Mapping[Unit, FeedEvent] = {}
+_EVENT_BYTES = 100
+"""What an event weighs besides its text: a typical encoded size."""
+
+
+class FeedEntry:
+    """One event, as shown.
+
+    `variants` holds it in other units, where the numbers differ. `key` is set for
+    supersedable events; `uri` is that of the event's document, if it is about one.
+    """
+
+    __slots__ = ("event", "key", "uri", "variants", "weight")
+
+    def __init__(
+        self,
+        event: FeedEvent,
+        *,
+        uri: str | None,
+        key: Key | None,
+        variants: Mapping[Unit, FeedEvent],
+    ) -> None:
+        self.event = event
+        self.uri = uri
+        self.key = key
+        self.variants = variants
+        self.weight = _weight(event)
+
+
+class FeedLog:
+    """The last events of a session; `offset` counts all that there ever were.
+
+    `units` are those that observers want besides the producer's own; events get
+    variants for them as they are applied, since their text is at hand only then.
+    `bodies` shares encoded updates among observers at the same offset.
+    """
+
+    __slots__ = ("_bytes", "_entries", "_limits", "bodies", "offset", "units")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._entries: deque[FeedEntry] = deque()
+        self._bytes = 0
+        self.offset = 0
+        self.units: tuple[Unit, ...] = ()
+        self.bodies: dict[BodyKey, bytes] = {}
+
+    @property
+    def first_offset(self) -> int:
+        """The lowest offset from which the log can still go on."""
+        return self.offset - len(self._entries)
+
+    def append(
+        self,
+        event: FeedEvent,
+        *,
+        uri: str | None = None,
+        key: Key | None = None,
+        variants: Mapping[Unit, FeedEvent] = _NO_VARIANTS,
+    ) -> None:
+        """Show one event. The newest one is always kept, however large it is."""
+        entry = FeedEntry(event, uri=uri, key=key, variants=variants)
+        entries = self._entries
+        entries.append(entry)
+        self.offset += 1
+        self._bytes += entry.weight
+        if self.bodies:
+            self.bodies.clear()
+        while len(entries) > 1 and (
+            self._bytes > self._limits.feed_log_bytes_max or len(entries) > self._limits.feed_log_events_max
+        ):
+            self._bytes -= entries.popleft().weight
+
+    def since(self, offset: int) -> Iterator[FeedEntry] | None:
+        """The events after an offset, oldest first; `None` if the first of them is no longer held."""
+        behind = self.offset - offset
+        if behind > len(self._entries):
+            return None
+        if behind * 2 < len(self._entries):
+            # The near end: a deque indexes from both ends, but walks from one.
+            return (self._entries[-index] for index in range(behind, 0, -1))
+        entries = iter(self._entries)
+        for _ in range(len(self._entries) - behind):
+            next(entries)
+        return entries
+
+
+def _weight(event: FeedEvent) -> int:
+    if isinstance(event, Edit):
+        if len(event.changes) == 1:
+            return _EVENT_BYTES + len(event.changes[0].text)
+        return _EVENT_BYTES + sum(20 + len(change.text) for change in event.changes)
+    if isinstance(event, Open | Snapshot):
+        return _EVENT_BYTES + len(event.text or "")
+    return _EVENT_BYTES

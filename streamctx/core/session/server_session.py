@@ -1,0 +1,531 @@
+"""A session as the server holds it: delivery, live context, subscriptions; it outlives connections.
+
+The hub gives it the frames of the connection that owns it, and sends what `flush`
+returns. Ids, secrets and tokens are the hub's business.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from streamctx.core.session.delivery import Delivered, Delivery, Item, TooLarge
+from streamctx.core.session.feed_log import FeedLog
+from streamctx.core.session.live_context import LiveContext, TextBudget
+from streamctx.core.session.observer_feed import Feed, FeedFilter
+from streamctx.core.session.state import ServerInput, ServerState, server_transition
+from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
+from streamctx.limits import Limits
+from streamctx.vocabulary import Encoding, Unit
+from streamctx.wire.capabilities import Capabilities
+from streamctx.wire.codec import Malformed, UnknownType, client_decoder
+from streamctx.wire.messages import (
+    DURABLE_TYPES,
+    ClientInfo,
+    DocumentAction,
+    Ended,
+    ErrorMessage,
+    Event,
+    FeedEvent,
+    GoAway,
+    Hello,
+    Message,
+    Resume,
+    Skip,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+    Workspace,
+)
+
+__all__ = ["Directory", "JournalBatch", "Resumption", "ServerSession"]
+
+_DURABLE = frozenset(DURABLE_TYPES)
+_REPLIES_MAX = 1024
+EVERY_SESSION = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalBatch:
+    """Durable events to be made safe together: `events` are in the order of their numbers.
+
+    Answer it with `ServerSession.journal_done` once it is safe; batches become safe in order.
+    """
+
+    first: int
+    stop: int
+    events: tuple[tuple[int, Event], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """What WELCOME says of a resume (SPEC 9.3)."""
+
+    verdict: Literal["resumed", "resynced"]
+    lost: tuple[tuple[int, int], ...]
+    documents: tuple[DocumentAction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Addressed:
+    """A message of one subscription, which goes into the frame's `stream`."""
+
+    subscription: int
+    message: Message
+
+
+class Directory(Protocol):
+    """Where a session finds others that it may observe."""
+
+    def find(self, observer: ServerSession, session_id: str) -> ServerSession | None:
+        """A producer's session by id; `None` if it is unknown or not the observer's to see."""
+
+    def visible(self, observer: ServerSession) -> Iterable[ServerSession]:
+        """All producers' sessions that the observer may see, itself not included."""
+
+
+class ServerSession:
+    """One session. Its hub calls `receive` for each frame, then `flush` once per read.
+
+    `feeds` are what it observes, by subscription and source id; `observers` are the
+    sessions that observe it, with how many feeds each.
+    """
+
+    __slots__ = (
+        "_capabilities",
+        "_context",
+        "_directory",
+        "_feeds",
+        "_is_confirmed",
+        "_is_heard",
+        "_journal",
+        "_journal_pending",
+        "_journals",
+        "_replies",
+        "_subscriptions",
+        "attempt",
+        "client",
+        "client_errors",
+        "delivery",
+        "detached_at",
+        "encoding",
+        "epoch",
+        "lease",
+        "limits",
+        "observers",
+        "opened_at",
+        "principal",
+        "role",
+        "session_id",
+        "state",
+        "workspace",
+    )
+
+    def __init__(
+        self,
+        *,
+        session_id: str,
+        epoch: str,
+        principal: str,
+        hello: Hello,
+        encoding: Encoding,
+        capabilities: Capabilities,
+        limits: Limits,
+        jitter: Callable[[], float],
+        is_excluded: Callable[[str], bool],
+        budget: TextBudget,
+        directory: Directory,
+        journals: bool,
+        now: float,
+    ) -> None:
+        """Make a session; `attach` then begins its first connection.
+
+        Args:
+            journals: Whether durable events are held back from `durable` until `journal_done`.
+        """
+        self.session_id = session_id
+        self.epoch = epoch
+        self.principal = principal
+        self.client: ClientInfo = hello.client
+        self.workspace: Workspace | None = hello.workspace
+        self.role = hello.role
+        self.encoding = encoding
+        self.limits = limits
+        self.state = ServerState.DETACHED
+        self.attempt = hello.attempt
+        self.lease = 0
+        self.opened_at = now
+        self.detached_at = now
+        self.client_errors = 0
+        self.observers: dict[ServerSession, int] = {}
+        self.delivery = Delivery(
+            encoding=encoding,
+            digest=capabilities.digest,
+            decoder=client_decoder(encoding),
+            limits=limits,
+            jitter=jitter,
+            now=now,
+            ring_events_max=limits.window_events_max * 2,
+            ring_bytes_max=limits.server_ring_bytes_max,
+        )
+        self._capabilities = capabilities
+        self._directory = directory
+        self._context = LiveContext(
+            unit=capabilities.unit,
+            hash_algorithm=capabilities.hash,
+            limits=limits,
+            is_excluded=is_excluded,
+            budget=budget,
+        )
+        self._replies: deque[Message | _Addressed] = deque()
+        self._subscriptions: dict[int, Subscribe] = {}
+        self._feeds: dict[tuple[int, str], Feed] = {}
+        self._is_confirmed = False
+        self._is_heard = False
+        self._journals = journals
+        self._journal: list[tuple[int, Event]] = []
+        self._journal_pending: deque[JournalBatch] = deque()
+
+    # What it looks like.
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What was settled by the first handshake."""
+        return self._capabilities
+
+    @property
+    def context(self) -> LiveContext:
+        """The documents and presence."""
+        return self._context
+
+    @property
+    def produces(self) -> bool:
+        """Whether it may push events, and so can be observed."""
+        return self.role != "observe"
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the client has shown that it got a WELCOME (HSK-8)."""
+        return self._is_confirmed
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether a good frame, other than HELLO, has come on the present connection."""
+        return self._is_heard
+
+    @property
+    def source_unit(self) -> Unit:
+        """The unit of its positions."""
+        return self._capabilities.unit
+
+    @property
+    def log(self) -> FeedLog:
+        """What it has shown to observers."""
+        return self._context.feed
+
+    def state_events(self, unit: Unit) -> list[tuple[FeedEvent, str | None]]:
+        """Its state now, for observers."""
+        return self._context.state_events(unit)
+
+    # Connections.
+
+    def attach(self, now: float) -> None:
+        """Begin a connection: the first, a resume or a takeover."""
+        self.state = server_transition(self.state, ServerInput.ATTACH)
+        self.lease += 1
+        self._is_heard = False
+        self.delivery.attach(now)
+        if self.produces:
+            self._context.set_connected(True)
+
+    def can_resume(self, resume: Resume) -> bool:
+        """Whether the two histories fit together: neither side has what the other never sent."""
+        return (
+            resume.next >= self.delivery.expected
+            and self.delivery.can_resume_sending(resume.expects)
+            and all(1 <= start < stop <= resume.next for start, stop in resume.lost)
+        )
+
+    def resume(self, resume: Resume, now: float) -> Resumption:
+        """After `can_resume` and `attach`: take over what the client lacks and has lost."""
+        delivery = self.delivery
+        delivery.announce_next(resume.next)
+        delivery.resume_sending(resume.expects, (), now)
+        lost = resume.lost
+        before = delivery.counters.lost
+        if lost:
+            self._context.lose(resume.documents, ask=False)
+            self._apply_all(delivery.lose(lost))
+        was_lost = delivery.counters.lost > before
+        return Resumption(
+            verdict="resynced" if was_lost else "resumed",
+            lost=lost if was_lost else (),
+            documents=tuple(
+                DocumentAction(
+                    document=alias,
+                    action="snapshot" if document.is_stale else "keep",
+                    version=document.version,
+                )
+                for alias, document in self._context.documents.items()
+            ),
+        )
+
+    def detach(self, now: float) -> None:
+        """The connection is gone; the state stays."""
+        self.state = server_transition(self.state, ServerInput.DETACH)
+        self.detached_at = now
+        if self.produces:
+            self._context.set_connected(False)
+
+    def end(self, reason: Literal["closed", "expired"]) -> None:
+        """Forget the session, tell its observers, and stop observing."""
+        self.state = server_transition(
+            self.state, ServerInput.EXPIRE if reason == "expired" else ServerInput.END
+        )
+        for observer in list(self.observers):
+            observer.source_ended(self, reason)
+        for subscription in list(self._subscriptions):
+            self._unsubscribe(subscription)
+        self._context.end()
+
+    # What happened outside.
+
+    def receive(self, data: bytes, now: float) -> Hello | None:
+        """Take one frame of the owning connection.
+
+        Returns:
+            A repeated HELLO, which the connection has to answer (HSK-2).
+
+        Raises:
+            RemoteProtocolError: The connection must end.
+        """
+        delivery = self.delivery
+        before = delivery.counters.received
+        delivered = delivery.receive(data, now)
+        repeated: Hello | None = None
+        for sequence, item, in_order in delivered:
+            if isinstance(item, Hello):
+                repeated = item
+            else:
+                self._apply(sequence, item, in_order=in_order)
+        if not self._is_heard and repeated is None and delivery.counters.received > before:
+            self._is_heard = self._is_confirmed = True
+        return repeated
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due; then `flush`.
+
+        Raises:
+            RemoteProtocolError: The connection must end.
+        """
+        self.delivery.handle_timeout(now)
+
+    def journal_done(self) -> None:
+        """The oldest batch that `take_journal` returned is safe."""
+        self._journal_pending.popleft()
+        self.delivery.hold_durable(self._journal_pending[0].first if self._journal_pending else None)
+
+    def take_journal(self) -> JournalBatch | None:
+        """The durable events applied since the last call, to be made safe; `None` if there are none."""
+        if not self._journal:
+            return None
+        events, self._journal = tuple(self._journal), []
+        batch = JournalBatch(first=events[0][0], stop=events[-1][0] + 1, events=events)
+        if not self._journal_pending:
+            self.delivery.hold_durable(batch.first)
+        self._journal_pending.append(batch)
+        return batch
+
+    def _apply_all(self, delivered: Sequence[Delivered]) -> None:
+        for sequence, item, in_order in delivered:
+            self._apply(sequence, item, in_order=in_order)
+
+    def _apply(self, sequence: int, item: Item, *, in_order: bool) -> None:
+        if isinstance(item, Event):
+            if self.role == "observe":
+                self._refuse(ErrorCode.FORBIDDEN, "an observer sends no events", sequence)
+                return
+            for answer in self._context.apply(sequence, item, in_order=in_order):
+                self._reply(answer)
+            if self._journals and type(item) in _DURABLE:
+                self._journal.append((sequence, item))
+        elif isinstance(item, Subscribe):
+            self._subscribe(sequence, item)
+        elif isinstance(item, Unsubscribe):
+            self._unsubscribe(item.subscription)
+        elif isinstance(item, Malformed):
+            self._refuse(ErrorCode.MALFORMED, item.message, sequence)
+        elif isinstance(item, UnknownType):
+            self._refuse(ErrorCode.UNSUPPORTED, f"the type {item.type!r} is not known", sequence)
+        elif isinstance(item, TooLarge):
+            limit = self.limits.frame_bytes_max
+            message = f"a frame of {item.size_bytes} bytes, limit {limit}"
+            self._refuse(ErrorCode.TOO_LARGE, message, sequence, expected=limit)
+        elif isinstance(item, Skip):
+            for answer in self._context.lose(item.documents, ask=False):
+                self._reply(answer)
+        elif isinstance(item, ErrorMessage):
+            self.client_errors += 1
+
+    def _refuse(self, code: ErrorCode, message: str, sequence: int, *, expected: int | None = None) -> None:
+        self._reply(
+            ErrorMessage(code=code, message=message[:500], reference=sequence or None, expected=expected)
+        )
+
+    def _reply(self, message: Message) -> None:
+        if len(self._replies) >= _REPLIES_MAX:
+            raise RemoteProtocolError(
+                ErrorCode.SLOW,
+                CloseCode.SLOW,
+                f"{_REPLIES_MAX} answers wait for acknowledgements",
+            )
+        self._replies.append(message)
+
+    # Subscriptions.
+
+    def _subscribe(self, sequence: int, subscribe: Subscribe) -> None:
+        if self.role == "produce":
+            self._refuse_subscription(
+                ErrorCode.FORBIDDEN, "a producer does not subscribe", sequence, subscribe
+            )
+            return
+        self._unsubscribe(subscribe.subscription)
+        if len(self._subscriptions) >= self.limits.subscriptions_per_session_max:
+            limit = self.limits.subscriptions_per_session_max
+            self._refuse_subscription(
+                ErrorCode.LIMIT, f"{limit} subscriptions, which is the limit", sequence, subscribe
+            )
+            return
+        if subscribe.session == EVERY_SESSION:
+            sources = list(self._directory.visible(self))
+        else:
+            source = self._directory.find(self, subscribe.session)
+            if source is None:
+                self._refuse_subscription(
+                    ErrorCode.NOT_FOUND, "there is no such session, or it is not yours", sequence, subscribe
+                )
+                return
+            sources = [source]
+        self._subscriptions[subscribe.subscription] = subscribe
+        self._reply(
+            Subscribed(
+                subscription=subscribe.subscription, sessions=tuple(source.session_id for source in sources)
+            )
+        )
+        for source in sources:
+            self._add_feed(subscribe, source)
+
+    def _refuse_subscription(
+        self, code: ErrorCode, message: str, sequence: int, subscribe: Subscribe
+    ) -> None:
+        self._reply(
+            ErrorMessage(
+                code=code,
+                message=message,
+                reference=sequence,
+                subscription=subscribe.subscription,
+                temporary=code is ErrorCode.LIMIT,
+            )
+        )
+
+    def _add_feed(self, subscribe: Subscribe, source: ServerSession) -> None:
+        self._feeds[subscribe.subscription, source.session_id] = Feed(
+            source,
+            subscription=subscribe.subscription,
+            unit=self._capabilities.unit,
+            encoding=self.encoding,
+            filter_=FeedFilter(documents=subscribe.documents, presence=subscribe.presence),
+            min_interval_s=subscribe.min_interval_ms / 1000,
+            frame_bytes_max=self.limits.frame_bytes_max,
+        )
+        source.observers[self] = source.observers.get(self, 0) + 1
+        source.observers_changed()
+
+    def _remove_feed(self, key: tuple[int, str]) -> None:
+        feed = self._feeds.pop(key)
+        source = feed.source
+        assert isinstance(source, ServerSession)
+        source.observers[self] -= 1
+        if not source.observers[self]:
+            del source.observers[self]
+        source.observers_changed()
+
+    def _unsubscribe(self, subscription: int) -> None:
+        if self._subscriptions.pop(subscription, None) is None:
+            return
+        for key in [key for key in self._feeds if key[0] == subscription]:
+            self._remove_feed(key)
+
+    def observers_changed(self) -> None:
+        """Take over which other units observers want from now on."""
+        units = {observer.source_unit for observer in self.observers} - {self.source_unit}
+        self.log.units = tuple(sorted(units))
+
+    def source_appeared(self, source: ServerSession) -> None:
+        """A session has come that subscriptions to every session show."""
+        for subscribe in self._subscriptions.values():
+            if subscribe.session == EVERY_SESSION:
+                self._add_feed(subscribe, source)
+
+    def source_ended(self, source: ServerSession, reason: Literal["closed", "expired"]) -> None:
+        """A session that is observed has ended."""
+        for key in [key for key in self._feeds if key[1] == source.session_id]:
+            self._remove_feed(key)
+            if len(self._replies) < _REPLIES_MAX:
+                self._replies.append(_Addressed(key[0], Ended(session=source.session_id, reason=reason)))
+
+    # What goes out.
+
+    def flush(self, now: float, *, is_writable: bool) -> list[bytes]:
+        """All frames to be sent now.
+
+        Args:
+            is_writable: Whether the socket takes more; otherwise only what repairs itself goes out.
+
+        Raises:
+            RemoteProtocolError: The connection must end.
+        """
+        delivery = self.delivery
+        lost = delivery.expired(now)
+        if lost:
+            for answer in self._context.lose(None, ask=True):
+                self._reply(answer)
+            self._apply_all(delivery.lose(lost))
+        if is_writable:
+            self._pump(now)
+        return delivery.flush(now)
+
+    def _pump(self, now: float) -> None:
+        delivery = self.delivery
+        room = self.limits.frame_bytes_max
+        replies = self._replies
+        while replies and delivery.can_send(room):
+            message = replies.popleft()
+            if isinstance(message, _Addressed):
+                delivery.send(message.message, now, stream=message.subscription)
+            else:
+                delivery.send(message, now)
+        if replies or not self._feeds:
+            return
+        for feed in list(self._feeds.values()):
+            while delivery.can_send(room):
+                body = feed.next_body(now)
+                if body is None:
+                    break
+                delivery.send_body(body, now, stream=feed.subscription)
+
+    def next_timeout(self, *, is_writable: bool) -> float:
+        """When `handle_timeout` is due."""
+        due = self.delivery.next_timeout()
+        if not is_writable:
+            return due
+        for feed in self._feeds.values():
+            if feed.has_more and feed.due_at < due and self.delivery.can_send(self.limits.frame_bytes_max):
+                due = feed.due_at
+        return due
+
+    def drain(self, retry_ms: int) -> None:
+        """Say GOAWAY."""
+        self.delivery.send_unnumbered(GoAway(reason=ErrorCode.DRAINING, retry_ms=retry_ms))

@@ -1,0 +1,226 @@
+"""One WebSocket as the hub sees it: handshake, fencing, flushing, and the one way to fail."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
+from streamctx.hub.ports import ConnectionInfo, Peer
+from streamctx.hub.registry import Held
+from streamctx.vocabulary import Encoding
+from streamctx.wire.codec import Malformed, client_decoder, encode_body
+from streamctx.wire.digests import crc32_digest
+from streamctx.wire.frames import pack_frame, parse_frame
+from streamctx.wire.messages import ErrorMessage, Hello, Message
+
+if TYPE_CHECKING:
+    from streamctx.hub.hub import Hub
+
+__all__ = ["Connection"]
+
+logger = logging.getLogger("streamctx.server")
+
+_ENDS_SESSION = frozenset(code for code in CloseCode if code.is_terminal and code != CloseCode.SUPERSEDED)
+
+
+class Connection:
+    """Carries a session's frames while it owns the session.
+
+    `_held` is set by the handshake. Once another connection owns the session, or this one
+    has failed, whatever comes here has no effect (RSM-2).
+    """
+
+    __slots__ = ("_bytes_before_hello", "_deadline", "_held", "_hub", "_is_over", "_welcome", "info", "peer")
+
+    def __init__(self, hub: Hub, peer: Peer, info: ConnectionInfo, now: float) -> None:
+        self.peer = peer
+        self.info = info
+        self._hub = hub
+        self._held: Held | None = None
+        self._is_over = False
+        self._welcome = b""
+        self._bytes_before_hello = 0
+        self._deadline = now + hub.limits.hello_timeout_s
+        peer.set_timer(self._deadline)
+
+    @property
+    def is_established(self) -> bool:
+        """Whether the handshake is complete."""
+        return self._held is not None
+
+    # What the shell calls.
+
+    def receive(self, message: bytes | str, now: float) -> None:
+        """Take one WebSocket message."""
+        if self._is_over:
+            self._hub.counts.late += 1
+            return
+        try:
+            data = self._data_of(message)
+            held = self._held
+            if held is None:
+                self._greet(data, now)
+                return
+            repeated = held.session.receive(data, now)
+            if repeated is not None and repeated.attempt == held.session.attempt:
+                self._send([self._welcome])
+        except RemoteProtocolError as error:
+            self.fail(error, now)
+        except Exception:
+            self._fail_internally(now)
+
+    def read_done(self, now: float) -> None:
+        """Acknowledge and flush, and show what is new to observers."""
+        held = self._held
+        if held is None or self._is_over:
+            return
+        if held.session.is_heard:
+            held.confirm()
+        self._hub.save(held)
+        self.flush(now)
+        self._hub.show(held.session, now)
+
+    def writable(self, now: float) -> None:
+        """Go on sending."""
+        self.flush(now)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due: the handshake's deadline, or the session's timers."""
+        if self._is_over:
+            return
+        held = self._held
+        if held is None:
+            if now >= self._deadline:
+                message = f"no valid HELLO came within {self._hub.limits.hello_timeout_s:g} s"
+                self.fail(RemoteProtocolError(ErrorCode.HELLO_TIMEOUT, CloseCode.HELLO_TIMEOUT, message), now)
+            return
+        try:
+            held.session.handle_timeout(now)
+        except RemoteProtocolError as error:
+            self.fail(error, now)
+        except Exception:
+            self._fail_internally(now)
+        else:
+            self.flush(now)
+            self._hub.show(held.session, now)
+
+    def closed(self, now: float, code: int | None = None) -> None:
+        """Let go of the peer; the session is detached if this connection still owns it."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._held is not None:
+            self._hub.detached(self._held, now, ended=code == CloseCode.NORMAL)
+
+    def drain(self, now: float) -> None:
+        """Say GOAWAY, if there is a session to say it to."""
+        if self._held is not None and not self._is_over:
+            self._held.session.drain(round(self._hub.limits.reconnect_delay_max_s * 1000))
+            self.flush(now)
+
+    # What the hub calls.
+
+    def flush(self, now: float) -> None:
+        """Send all that the session has for its client, and ask for the next timeout."""
+        held = self._held
+        if held is None or self._is_over:
+            return
+        peer = self.peer
+        try:
+            frames = held.session.flush(now, is_writable=peer.is_writable)
+        except RemoteProtocolError as error:
+            self.fail(error, now)
+            return
+        except Exception:
+            self._fail_internally(now)
+            return
+        if frames:
+            self._send(frames)
+        peer.set_timer(held.session.next_timeout(is_writable=peer.is_writable))
+
+    def establish(self, held: Held, welcome: Message) -> None:
+        """Own a session from now on, and welcome its client."""
+        self._held = held
+        held.owner = self
+        self._welcome = self._pack(welcome)
+        self._send([self._welcome])
+
+    def fail(self, error: RemoteProtocolError, now: float) -> None:
+        """Say what is wrong, close, and give the session up: the one funnel of all failures (ERR-1)."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._hub.counts.failed += 1
+        logger.warning(
+            "connection %d of %s closed with %d: %s",
+            self.info.connection_id,
+            "nobody" if self._held is None else self._held.session.session_id,
+            error.close_code,
+            error,
+        )
+        message = ErrorMessage(
+            code=error.code,
+            message=error.message[:500],
+            temporary=not error.close_code.is_terminal,
+        )
+        held = self._held
+        if held is None:
+            self._send([self._pack(message)])
+        else:
+            held.session.delivery.send_unnumbered(message)
+            self._send(held.session.delivery.flush(now))
+        self.peer.close(error.close_code, error.code)
+        if held is not None:
+            self._hub.detached(held, now, ended=error.close_code in _ENDS_SESSION, by=self)
+
+    def _fail_internally(self, now: float) -> None:
+        logger.exception("connection %d failed", self.info.connection_id)
+        self.fail(
+            RemoteProtocolError(ErrorCode.INTERNAL, CloseCode.INTERNAL, "the server failed; see its log"), now
+        )
+
+    def _greet(self, data: bytes, now: float) -> None:
+        """Wait for HELLO; whatever else comes is dropped (HSK-1, HSK-3, HSK-6)."""
+        self._bytes_before_hello += len(data)
+        limit = self._hub.limits.before_welcome_bytes_max
+        if self._bytes_before_hello > limit:
+            raise RemoteProtocolError(
+                ErrorCode.TOO_LARGE, CloseCode.BAD_HELLO, f"more than {limit} bytes before WELCOME"
+            )
+        frame = parse_frame(data, encoding=self.info.encoding, digest=crc32_digest)
+        if frame is None:
+            self._hub.counts.corrupt_before_hello += 1
+            return
+        hello = client_decoder(self.info.encoding).decode(frame.body)
+        if isinstance(hello, Malformed):
+            raise RemoteProtocolError(ErrorCode.MALFORMED, CloseCode.BAD_HELLO, hello.message)
+        if not isinstance(hello, Hello):
+            self._hub.counts.early += 1
+            return
+        if frame.sequence:
+            raise RemoteProtocolError(
+                ErrorCode.BAD_SEQUENCE, CloseCode.BAD_FRAME, f"hello carries the number {frame.sequence}"
+            )
+        self._hub.greet(self, hello, now)
+
+    def _data_of(self, message: bytes | str) -> bytes:
+        is_text = isinstance(message, str)
+        if is_text is not (self.info.encoding is Encoding.JSON):
+            kind, subprotocol = ("text", "binary frames") if is_text else ("binary", "text frames")
+            raise RemoteProtocolError(
+                ErrorCode.BAD_FRAME,
+                CloseCode.BAD_FRAME,
+                f"a {kind} message; this subprotocol has {subprotocol}",
+            )
+        return message.encode() if isinstance(message, str) else message
+
+    def _pack(self, message: Message) -> bytes:
+        encoding = self.info.encoding
+        return pack_frame(encode_body(message, encoding), encoding=encoding, digest=crc32_digest)
+
+    def _send(self, frames: list[bytes]) -> None:
+        if self.info.encoding is Encoding.JSON:
+            self.peer.send([frame.decode() for frame in frames])
+        else:
+            self.peer.send(frames)

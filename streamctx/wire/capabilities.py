@@ -1,0 +1,60 @@
+"""What both sides can do, settled once for a session's life (SPEC 5, HSK-4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
+from streamctx.limits import Limits
+from streamctx.vocabulary import DigestAlgorithm, HashAlgorithm, Unit
+from streamctx.wire.messages import Hello, NegotiatedLimits
+
+__all__ = ["Capabilities", "negotiate", "negotiated_limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The algorithms and the unit of a session."""
+
+    digest: DigestAlgorithm
+    unit: Unit
+    hash: HashAlgorithm
+
+
+def negotiate(hello: Hello) -> Capabilities:
+    """Choose what the client prefers among what is known here.
+
+    Raises:
+        RemoteProtocolError: If no digest or not the hash of the client is known.
+    """
+    digests = [name for name in hello.digests if name in set(DigestAlgorithm)]
+    if not digests:
+        raise _unsupported(f"no digest in common, known are {', '.join(DigestAlgorithm)}")
+    if hello.hash not in set(HashAlgorithm):
+        raise _unsupported(f"the hash is not known, known are {', '.join(HashAlgorithm)}")
+    units = [name for name in hello.units if name in set(Unit)]
+    return Capabilities(
+        digest=DigestAlgorithm(digests[0]),
+        unit=Unit(units[0]) if units else Unit.UTF_16,
+        hash=HashAlgorithm(hello.hash),
+    )
+
+
+def negotiated_limits(limits: Limits) -> NegotiatedLimits:
+    """The limits that WELCOME tells a client (SPEC section 15)."""
+    return NegotiatedLimits(
+        frame_bytes=limits.frame_bytes_max,
+        window_events=limits.window_events_max,
+        window_bytes=limits.window_bytes_max,
+        part_text_bytes=limits.part_text_bytes_max,
+        document_bytes=limits.document_bytes_max,
+        documents=limits.documents_per_session_max,
+        changes=limits.changes_per_edit_max,
+        heartbeat_ms=round(limits.heartbeat_s * 1000),
+        dead_ms=round(limits.dead_s * 1000),
+        retain_ms=round(limits.detached_session_s * 1000),
+    )
+
+
+def _unsupported(message: str) -> RemoteProtocolError:
+    return RemoteProtocolError(ErrorCode.UNSUPPORTED, CloseCode.BAD_HELLO, message)
