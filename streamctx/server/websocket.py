@@ -32,7 +32,13 @@ else:
 __all__ = ["WRITE_BUFFER_BYTES_HIGH", "WebSocketConnection"]
 
 WRITE_BUFFER_BYTES_HIGH = 64 * KIB
-"""Above it the peer is not writable and its messages are not read."""
+"""Above it the peer is not writable: bulk waits."""
+
+_UNREAD_OUTPUT_BYTES_MAX = 256 * KIB
+"""Above it the peer is not read from either, since answers to a peer that does not read them pile up.
+
+It is the larger one, so that bulk, which stops at the first, never keeps a keystroke from being read.
+"""
 
 _WRITE_BUFFER_BYTES_MAX = 8 * MIB
 """Above it the peer is aborted: twice the largest credit that a reader of resources can have granted."""
@@ -82,6 +88,7 @@ class WebSocketConnection(asyncio.Protocol):
         "_is_ending",
         "_is_fast",
         "_is_paused",
+        "_is_reading_paused",
         "_is_text",
         "_is_unauthenticated",
         "_limits",
@@ -127,6 +134,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._is_dirty = False
         self._is_ending = False
         self._is_paused = False
+        self._is_reading_paused = False
         self._written_bytes = 0
 
         self._heard_at = now
@@ -251,8 +259,7 @@ class WebSocketConnection(asyncio.Protocol):
                 self._transport.writelines(output)
             else:
                 self._transport.write(output[0] if len(output) == 1 else b"".join(output))
-            if self._stalled_since is None and self._transport.get_write_buffer_size():
-                self._watch_progress()
+            self._watch_buffer(self._transport.get_write_buffer_size())
         if self._is_ending:
             self._end()
 
@@ -279,18 +286,19 @@ class WebSocketConnection(asyncio.Protocol):
     @override
     def pause_writing(self) -> None:
         self._is_paused = True
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
 
     @override
     def resume_writing(self) -> None:
         self._is_paused = False
-        # The silence was our own doing.
-        now = self._heard_at = self._loop.time()
+        now = self._loop.time()
         if self._transport.is_closing():
             return
-        self._transport.resume_reading()
-        self._arm(now + self._limits.dead_s)
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            # The silence was our own doing.
+            self._heard_at = now
+            self._transport.resume_reading()
+            self._arm(now + self._limits.dead_s)
         if self._state is _State.OPEN:
             self._run(self._handler.writable, now)
 
@@ -452,11 +460,19 @@ class WebSocketConnection(asyncio.Protocol):
 
     # Time
 
-    def _watch_progress(self) -> None:
-        now = self._loop.time()
-        self._stalled_since = self._stall_checked_at = now
-        self._stall_taken_bytes = self._written_bytes - self._transport.get_write_buffer_size()
-        self._arm(now + self._limits.send_deadline_s / 4)
+    def _watch_buffer(self, waiting_bytes: int) -> None:
+        """See to it that what the transport could not hand over is taken in time and does not pile up."""
+        if not waiting_bytes:
+            return
+        if self._stalled_since is None:
+            now = self._loop.time()
+            self._stalled_since = self._stall_checked_at = now
+            self._stall_taken_bytes = self._written_bytes - waiting_bytes
+            self._arm(now + self._limits.send_deadline_s / 4)
+        if waiting_bytes > _UNREAD_OUTPUT_BYTES_MAX and self._is_paused and not self._is_reading_paused:
+            self._is_reading_paused = True
+            if not self._transport.is_closing():
+                self._transport.pause_reading()
 
     def _check_progress(self, now: float) -> bool:
         """Whether the peer takes bytes, or has none to take."""
@@ -472,7 +488,7 @@ class WebSocketConnection(asyncio.Protocol):
         return now < self._stalled_since + self._limits.send_deadline_s
 
     def _next_deadline(self) -> float:
-        deadline = _NEVER if self._is_paused else self._heard_at + self._limits.dead_s
+        deadline = _NEVER if self._is_reading_paused else self._heard_at + self._limits.dead_s
         if self._wish is not None:
             deadline = min(deadline, self._wish)
         if self._close_at is not None:
@@ -497,7 +513,7 @@ class WebSocketConnection(asyncio.Protocol):
         if self._close_at is not None and now >= self._close_at:
             self.abort()
             return
-        if not self._is_paused and now >= self._heard_at + self._limits.dead_s:
+        if not self._is_reading_paused and now >= self._heard_at + self._limits.dead_s:
             self._shell.counters.websockets_dead += 1
             self.abort()
             return
