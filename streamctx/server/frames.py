@@ -65,9 +65,7 @@ def take_messages(data: bytes, message_bytes_max: int, messages: list[bytes | st
             except UnicodeDecodeError:
                 return offset, False
         offset = stop
-    if offset == end:
-        return offset, True
-    return offset, data[offset] in (BINARY, TEXT)
+    return offset, _may_be_plain(data[offset : offset + 2])
 
 
 def frame_head(first: int, length: int) -> bytes:
@@ -77,3 +75,12 @@ def frame_head(first: int, length: int) -> bytes:
     if length < 0x10000:
         return bytes((first, 126, length >> 8, length & 0xFF))
     return bytes((first, 127)) + length.to_bytes(8, "big")
+
+
+def _may_be_plain(start: bytes) -> bool:
+    """Whether a frame that starts like this can turn out to be one for the fast path."""
+    if not start:
+        return True
+    is_data = start[0] in (BINARY, TEXT)
+    # Masked, and not of a 64-bit length.
+    return is_data and (len(start) < 2 or _MASKED <= start[1] < 0xFF)
