@@ -37,11 +37,12 @@ class ServerRecord:
     protocol: int
     url: str
     http_url: str
-    token_file: str | None
     pid: int
     started: float
     """Seconds since 1970."""
     version: str
+    token_file: str | None = None
+    """`None` if the token is in no file."""
     uds: str | None = None
 
     def to_json(self) -> bytes:

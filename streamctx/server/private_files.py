@@ -64,8 +64,8 @@ def create_private(path: Path, content: bytes) -> bool:
     """
     temporary = _write_temporary(path, content)
     try:
-        # A hard link, unlike a rename, fails when the name is taken, so of two servers that start together one
-        # creates the file and the other reads it, and neither ever sees half of it.
+        # A hard link, unlike a rename, fails when the name is taken. So of two servers that start together
+        # one creates the file and the other reads it, and neither ever sees half of it.
         os.link(temporary, path)
     except FileExistsError:
         return False
@@ -101,7 +101,7 @@ def read_private(path: Path, bytes_max: int) -> bytes:
         raise ConfigurationError(
             f"file {path}: {error.strerror}; a regular file of mode 0600 is needed"
         ) from error
-    with open(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise ConfigurationError(f"file {path} is not a regular file")
@@ -116,7 +116,9 @@ def read_private(path: Path, bytes_max: int) -> bytes:
             raise ConfigurationError(
                 f"file {path} has {found.st_size} bytes; at most {bytes_max} are allowed"
             )
-        return file.read(bytes_max)
+        return os.read(descriptor, bytes_max)
+    finally:
+        os.close(descriptor)
 
 
 def _write_temporary(path: Path, content: bytes) -> Path:
