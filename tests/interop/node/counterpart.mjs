@@ -132,6 +132,7 @@ class ServerSession {
     this.digest = hello.digests[0];
     this.unit = hello.units[0];
     this.documents = new Map();
+    this.designs = new Set();
     this.presence = new Map();
     this.waiting = [];
     this.offset = 0;
@@ -186,7 +187,7 @@ class ServerSession {
 
   attach(link, hello) {
     this.link = link;
-    this.exchange.attach({ expects: hello.resume && this.lease > 1 ? hello.resume.expects : 1, next: hello.resume && this.lease > 1 ? hello.resume.next : 1 });
+    this.exchange.attach(this.lease > 1 ? hello.resume : { expects: 1, next: 1 });
     this.arm();
   }
 
@@ -234,15 +235,19 @@ class ServerSession {
   /** What is about a document or a version that has not come yet waits for it [PRS-2, PRS-4]. */
   onPresence(key, message) {
     this.waiting = this.waiting.filter((waiting) => waiting.key !== key);
-    if (message.type !== 'focus' && message.type !== 'design.selection') {
-      const document = this.documents.get(message.document);
-      if (!document?.text || message.version > document.version) {
-        this.waiting.push({ key, message });
-        return;
-      }
+    if (!this.isTimely(message)) {
+      this.waiting.push({ key, message });
+      return;
     }
     this.presence.set(key, message);
     this.show(message);
+  }
+
+  isTimely(message) {
+    if (message.type === 'focus') return true;
+    if (message.type === 'design.selection') return this.designs.has(message.document);
+    const document = this.documents.get(message.document);
+    return document?.text && !(message.version > document.version);
   }
 
   retryWaiting() {
@@ -254,8 +259,12 @@ class ServerSession {
   onDurable(message) {
     const document = this.documents.get(message.document);
     const { type } = message;
-    if (type === 'mention' || type.startsWith('design.')) return this.show(message);
-    if (type === 'open') {
+    if (type === 'mention') return this.show(message);
+    if (type.startsWith('design.')) {
+      if (type === 'design.open') this.designs.add(message.document);
+      else this.designs.delete(message.document);
+      this.show(message);
+    } else if (type === 'open') {
       this.documents.set(message.document, { uri: message.uri, text: null, version: 0, stale: null, transfer: null });
       this.show(message);
       this.onWhole(this.documents.get(message.document), message);
@@ -345,8 +354,9 @@ class ServerSession {
       if (text) tell({ ...transfer.message });
       transfer.pieces.forEach((piece, index) => tell({ type: 'part', document, version: transfer.message.version, index, text: piece }));
     }
+    for (const document of other.designs) tell({ type: 'design.open', document });
     for (const message of other.presence.values()) {
-      if (message.type === 'focus' || other.documents.has(message.document)) tell(message);
+      if (message.type === 'focus' || other.designs.has(message.document) || other.documents.has(message.document)) tell(message);
     }
     this.request({ type: 'synced', session: id, offset }, subscription);
     other.watchers.push({ session: this, subscription, target });
