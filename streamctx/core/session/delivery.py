@@ -36,7 +36,7 @@ from streamctx.wire.messages import (
     Welcome,
 )
 
-__all__ = ["Delivered", "Delivery", "DeliveryCounters", "Item", "TooLarge"]
+__all__ = ["Addressed", "Delivered", "Delivery", "DeliveryCounters", "Item", "TooLarge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,15 @@ class TooLarge:
     size_bytes: int
 
 
-Item: TypeAlias = Message | Malformed | UnknownType | TooLarge
+@dataclass(frozen=True, slots=True)
+class Addressed:
+    """A message of one subscription: `stream` is not 0."""
+
+    stream: int
+    message: Message
+
+
+Item: TypeAlias = Message | Addressed | Malformed | UnknownType | TooLarge
 """What a frame turned out to be."""
 
 Delivered: TypeAlias = tuple[int, Item, bool]
@@ -54,6 +62,7 @@ Delivered: TypeAlias = tuple[int, Item, bool]
 
 _SUPERSEDABLE = frozenset(SUPERSEDABLE_TYPES)
 _UNNUMBERED = frozenset(UNNUMBERED_TYPES)
+_MAY_BE_UNNUMBERED = _UNNUMBERED | {ErrorMessage}
 _NOTHING: tuple[Delivered, ...] = ()
 _RANGES_PER_MESSAGE = 64
 
@@ -261,6 +270,8 @@ class Delivery:
             if len(data) <= self._limits.frame_bytes_max
             else TooLarge(len(data))
         )
+        if frame.stream and isinstance(item, Message):
+            item = Addressed(frame.stream, item)
         if sequence:
             if type(item) in _UNNUMBERED:
                 raise _bad_sequence(f"{_type_name(item)} carries the number {sequence}, expected 0")
@@ -313,7 +324,7 @@ class Delivery:
         if isinstance(item, UnknownType):
             self._counters.ignored += 1
             return _NOTHING
-        if isinstance(item, Message) and type(item) not in _UNNUMBERED and not isinstance(item, ErrorMessage):
+        if isinstance(item, Message | Addressed) and type(item) not in _MAY_BE_UNNUMBERED:
             raise _bad_sequence(f"{_type_name(item)} carries no number")
         return ((0, item, True),)
 
@@ -421,6 +432,10 @@ class Delivery:
         """Queue a message that repairs itself, or an ERROR before a close."""
         body = encode_body(message, self._encoding)
         self._out.append(pack_frame(body, encoding=self._encoding, digest=self._digest))
+
+    def request_heartbeat(self) -> None:
+        """Send a HEARTBEAT with the next flush: it confirms a WELCOME (HSK-9)."""
+        self._heartbeat_due = True
 
     def can_resume_sending(self, received: int) -> bool:
         """Whether the peer can go on from a number: it was sent, and nothing from it on is forgotten."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from streamctx.core.session.delivery import Delivered, Delivery, Item, TooLarge
+from streamctx.core.session.delivery import Addressed, Delivered, Delivery, Item, TooLarge
 from streamctx.core.session.feed_log import FeedLog
 from streamctx.core.session.live_context import LiveContext, TextBudget
 from streamctx.core.session.observer_feed import Feed, FeedFilter
@@ -66,14 +66,6 @@ class Resumption:
     verdict: Literal["resumed", "resynced"]
     lost: tuple[tuple[int, int], ...]
     documents: tuple[DocumentAction, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Addressed:
-    """A message of one subscription, which goes into the frame's `stream`."""
-
-    subscription: int
-    message: Message
 
 
 class Directory(Protocol):
@@ -179,7 +171,7 @@ class ServerSession:
             is_excluded=is_excluded,
             budget=budget,
         )
-        self._replies: deque[Message | _Addressed] = deque()
+        self._replies: deque[Message | Addressed] = deque()
         self._subscriptions: dict[int, Subscribe] = {}
         self._feeds: dict[tuple[int, str], Feed] = {}
         self._is_confirmed = False
@@ -343,6 +335,8 @@ class ServerSession:
             self._apply(sequence, item, in_order=in_order)
 
     def _apply(self, sequence: int, item: Item, *, in_order: bool) -> None:
+        if isinstance(item, Addressed):
+            item = item.message  # A client's messages have no stream; it says nothing.
         if isinstance(item, Event):
             if self.role == "observe":
                 self._refuse(ErrorCode.FORBIDDEN, "an observer sends no events", sequence)
@@ -474,7 +468,7 @@ class ServerSession:
         for key in [key for key in self._feeds if key[1] == source.session_id]:
             self._remove_feed(key)
             if len(self._replies) < _REPLIES_MAX:
-                self._replies.append(_Addressed(key[0], Ended(session=source.session_id, reason=reason)))
+                self._replies.append(Addressed(key[0], Ended(session=source.session_id, reason=reason)))
 
     # What goes out.
 
@@ -503,8 +497,8 @@ class ServerSession:
         replies = self._replies
         while replies and delivery.can_send(room):
             message = replies.popleft()
-            if isinstance(message, _Addressed):
-                delivery.send(message.message, now, stream=message.subscription)
+            if isinstance(message, Addressed):
+                delivery.send(message.message, now, stream=message.stream)
             else:
                 delivery.send(message, now)
         if replies or not self._feeds:

@@ -1,0 +1,217 @@
+"""A client's events that have no number yet: order, coalescing, long texts, and what gives way when it is full.
+
+Durable events leave in the order in which they were made, except that a text in parts
+holds back only the events of its own document (DOC-3). Of supersedable events the newest
+value of each key waits. When the bound is reached, a document's waiting events
+collapse into one snapshot: the editor's thread never blocks, and nothing is lost silently.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from streamctx.core.delivery.coalescer import Coalescer
+from streamctx.core.documents.parts import cut
+from streamctx.core.documents.presence import Key
+from streamctx.wire.messages import (
+    Edit,
+    Message,
+    Open,
+    Part,
+    Snapshot,
+    SupersedableEvent,
+)
+
+__all__ = ["Outbox", "Queued"]
+
+_PART_EVERY = 16
+"""So many queued events may go before one part must: a busy queue does not starve a long text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """One durable event or request that waits.
+
+    `alias` is its document's, 0 for requests. `text` follows the event in parts.
+    """
+
+    message: Message
+    alias: int
+    made_at: float
+    is_offline: bool
+    weight: int
+    text: str | None = None
+
+
+class _LongText:
+    """A text that is going out in parts, and the events of its document that wait behind it."""
+
+    __slots__ = ("held", "index", "message", "pieces")
+
+    def __init__(self, message: Open | Snapshot, text: str) -> None:
+        self.message = message
+        self.pieces: Iterator[str] = cut(text)
+        self.index = 0
+        self.held: deque[Queued] = deque()
+
+
+class Outbox:
+    """What waits to be numbered.
+
+    `snapshots_due` are the documents whose present text has to be sent, each with the events
+    that follow its snapshot; the snapshot includes their edits.
+    """
+
+    __slots__ = ("_long_texts", "_queue", "_since_part", "bytes", "events", "snapshots_due", "states")
+
+    def __init__(self, keys_max: int) -> None:
+        self._queue: deque[Queued] = deque()
+        self._long_texts: dict[int, _LongText] = {}
+        self._since_part = 0
+        self.snapshots_due: dict[int, deque[Queued]] = {}
+        self.states: Coalescer[Key, tuple[SupersedableEvent, float, bool]] = Coalescer(keys_max)
+        self.events = 0
+        """Durable events and requests that wait."""
+        self.bytes = 0
+        """What they weigh; a long text, of which a reference is held, is not counted."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits at all."""
+        return not (self._queue or self._long_texts or self.snapshots_due or self.states.has_dirty)
+
+    @property
+    def waiting(self) -> int:
+        """How many things wait, for people."""
+        return self.events + self.states.dirty_count + len(self.snapshots_due) + len(self._long_texts)
+
+    def put(self, queued: Queued) -> None:
+        """Let a durable event or a request wait."""
+        self.events += 1
+        self.bytes += queued.weight
+        due = self.snapshots_due.get(queued.alias)
+        long_text = self._long_texts.get(queued.alias)
+        if due is not None:
+            due.append(queued)
+        elif long_text is not None:
+            long_text.held.append(queued)
+        else:
+            self._queue.append(queued)
+
+    def next_queued(self) -> Queued | None:
+        """Take the next event; `None` if none waits, or a part must go first.
+
+        Where the event has a `text`, its parts begin with this.
+        """
+        if self._queue and (self._since_part < _PART_EVERY or not self._long_texts):
+            queued = self._queue.popleft()
+            self.events -= 1
+            self.bytes -= queued.weight
+            self._since_part += 1
+            if queued.text is not None:
+                self._begin_long_text(queued)
+            return queued
+        return None
+
+    def next_part(self) -> Part | None:
+        """Take the next part of some long text, each in turn; `None` if there is none."""
+        self._since_part = 0
+        if not self._long_texts:
+            return None
+        alias, long_text = next(iter(self._long_texts.items()))
+        piece = next(long_text.pieces)
+        message = long_text.message
+        part = Part(document=alias, version=message.version, index=long_text.index, text=piece)
+        long_text.index += 1
+        del self._long_texts[alias]
+        if long_text.index == message.parts:
+            self._queue.extend(long_text.held)
+        else:
+            self._long_texts[alias] = long_text
+        return part
+
+    def _begin_long_text(self, queued: Queued) -> None:
+        assert isinstance(queued.message, Open | Snapshot) and queued.text is not None
+        long_text = self._long_texts[queued.alias] = _LongText(queued.message, queued.text)
+        behind = [other for other in self._queue if other.alias == queued.alias]
+        if behind:
+            self._queue = deque(other for other in self._queue if other.alias != queued.alias)
+            long_text.held.extend(behind)
+
+    def begin_snapshot(self, queued: Queued) -> None:
+        """A snapshot, which is due, is being sent now; what was to follow it is next, or follows its parts."""
+        followers = self.snapshots_due.pop(queued.alias)
+        if queued.text is not None:
+            self._begin_long_text(queued)
+            self._long_texts[queued.alias].held.extend(followers)
+        else:
+            self._queue.extendleft(reversed(followers))
+
+    def next_state(self) -> tuple[SupersedableEvent, float, bool] | None:
+        """Take the next supersedable event whose document has nothing older waiting (COA-2)."""
+        if self._queue or not self.states.has_dirty:
+            return None
+        for _ in range(self.states.dirty_count):
+            popped = self.states.pop()
+            assert popped is not None
+            key, value = popped
+            if key[1] not in self._long_texts and key[1] not in self.snapshots_due:
+                return value
+            self.states.put(key, value)
+        return None
+
+    def collapse(self, alias: int, *, keep: Callable[[Message], bool]) -> int:
+        """Drop a document's waiting events in favour of a snapshot, which is due from now on.
+
+        Args:
+            keep: Which of them a snapshot does not make superfluous, such as a mention; they follow it.
+
+        Returns:
+            How many were dropped.
+        """
+        long_text = self._long_texts.pop(alias, None)
+        waiting = [other for other in self._queue if other.alias == alias]
+        if waiting:
+            self._queue = deque(other for other in self._queue if other.alias != alias)
+        if long_text is not None:
+            waiting += long_text.held
+        dropped = [other for other in waiting if not keep(other.message)]
+        due = self.snapshots_due.setdefault(alias, deque())
+        due.extend(other for other in waiting if keep(other.message))
+        self.events -= len(dropped)
+        self.bytes -= sum(other.weight for other in dropped)
+        return len(dropped)
+
+    def forget(self, alias: int) -> None:
+        """Drop everything that waits of a document, its present values included."""
+        self.collapse(alias, keep=lambda _message: False)
+        followers = self.snapshots_due.pop(alias)
+        self.events -= len(followers)
+        self.bytes -= sum(other.weight for other in followers)
+        self.states.forget_where(lambda key: key[1] == alias)
+
+    def heaviest(self) -> int:
+        """The document that most waiting bytes belong to; 0 if none does."""
+        weights: dict[int, int] = {}
+        for queued in self._every():
+            if queued.alias and isinstance(queued.message, Edit | Open | Snapshot):
+                weights[queued.alias] = weights.get(queued.alias, 0) + queued.weight
+        return max(weights, key=lambda alias: weights[alias], default=0)
+
+    def _every(self) -> Iterator[Queued]:
+        yield from self._queue
+        for long_text in self._long_texts.values():
+            yield from long_text.held
+        for followers in self.snapshots_due.values():
+            yield from followers
+
+    def clear(self) -> list[Queued]:
+        """Forget all durable events; return them in order. The present values of keys stay."""
+        waiting = list(self._every())
+        self._queue.clear()
+        self._long_texts.clear()
+        self.snapshots_due.clear()
+        self.events = self.bytes = 0
+        return waiting
