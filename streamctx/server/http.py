@@ -212,6 +212,10 @@ class HttpConnection(HttpToolsProtocol):
 
     def _upgrade(self, first_bytes: bytes) -> None:
         shell = self._shell
+        if not self._is_idle:
+            # The answer to the request before would end up among the frames.
+            self.transport.abort()
+            return
         upgrade = accept_upgrade(
             shell,
             method=self.scope["method"],
@@ -225,17 +229,19 @@ class HttpConnection(HttpToolsProtocol):
             shell.counters.websockets_refused += 1
             self._refuse(upgrade)
             return
+        connection = WebSocketConnection(shell, upgrade, self.transport, self._peer_address)
+        self._is_upgraded = True
+        self._cancel_timers()
+        self.transport.set_protocol(connection)
         try:
-            connection = WebSocketConnection(shell, upgrade, self.transport, self._peer_address)
+            connection.start()
         except Exception:
             shell.counters.handler_failures += 1
             logger.exception("the hub did not take a connection")
+            self.transport.set_protocol(self)
             self.transport.abort()
             return
-        self._is_upgraded = True
-        self._cancel_timers()
         self.connections.discard(self)
-        self.transport.set_protocol(connection)
         # A client that did not wait for our answer has frames in the same packet.
         if first_bytes:
             connection.data_received(first_bytes)

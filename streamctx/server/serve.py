@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 from streamctx import __version__
 from streamctx.errors import CloseCode, ConfigurationError
 from streamctx.hub.ports import HubPort
+from streamctx.limits import Limits
 from streamctx.server.app import create_app
 from streamctx.server.config import ServerConfig
 from streamctx.server.discovery import PROTOCOL_VERSION, ServerRecord, announce, write_record
@@ -123,7 +124,9 @@ class Server:
             for sock in self._open_sockets():
                 # Before the first request, which may come at once.
                 self._listeners.append(
-                    await loop.create_server(factory.make, sock=sock, ssl=factory.ssl, backlog=_BACKLOG)
+                    await loop.create_server(
+                        factory.make, sock=sock, backlog=_BACKLOG, **factory.tls_options(self._config.limits)
+                    )
                 )
             self._announce()
             undo.pop_all()
@@ -274,11 +277,20 @@ class _Factory:
     def __init__(
         self, config: uvicorn.Config, state: ServerState, loop: asyncio.AbstractEventLoop, shell: Shell
     ) -> None:
-        self.ssl = config.ssl
         self._config = config
         self._state = state
         self._loop = loop
         self._shell = shell
+
+    def tls_options(self, limits: Limits) -> dict[str, Any]:
+        """For `create_server`, which accepts the two deadlines with TLS only."""
+        if self._config.ssl is None:
+            return {}
+        return {
+            "ssl": self._config.ssl,
+            "ssl_handshake_timeout": limits.request_head_timeout_s,
+            "ssl_shutdown_timeout": limits.close_wait_s,
+        }
 
     def make(self) -> HttpConnection:
         return HttpConnection(self._config, self._state, {}, self._loop, shell=self._shell)

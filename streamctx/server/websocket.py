@@ -19,6 +19,7 @@ from websockets.protocol import State as LibraryState
 from streamctx.errors import CloseCode
 from streamctx.hub.ports import ConnectionInfo
 from streamctx.limits import KIB, MIB
+from streamctx.server.deadlines import Deadlines, Due
 from streamctx.server.frames import BINARY, TEXT, frame_head, take_messages
 from streamctx.server.handshake import Upgrade
 from streamctx.server.logs import logger
@@ -55,8 +56,6 @@ _PARSED_BYTES_MAX = 16 * KIB
 
 _CLOSE_REASON_BYTES_MAX = 123
 
-_NEVER = float("inf")
-
 
 class _State(enum.Enum):
     OPEN = enum.auto()
@@ -74,21 +73,17 @@ class WebSocketConnection(asyncio.Protocol):
 
     __slots__ = (
         "_address",
-        "_armed_at",
-        "_close_at",
         "_counted_address",
+        "_deadlines",
         "_fragment_count",
         "_fragments",
-        "_handle",
         "_handler",
         "_has_delivered",
         "_has_large",
-        "_heard_at",
         "_is_dirty",
         "_is_ending",
         "_is_fast",
         "_is_paused",
-        "_is_reading_paused",
         "_is_text",
         "_is_unauthenticated",
         "_limits",
@@ -98,25 +93,21 @@ class WebSocketConnection(asyncio.Protocol):
         "_output_bytes",
         "_protocol",
         "_shell",
-        "_stall_checked_at",
-        "_stall_taken_bytes",
-        "_stalled_since",
         "_state",
         "_tail",
         "_transport",
-        "_wish",
-        "_written_bytes",
+        "_upgrade",
     )
 
     def __init__(self, shell: Shell, upgrade: Upgrade, transport: asyncio.Transport, address: str) -> None:
         """Take over the transport; `address` is the one under which the socket is counted."""
         loop = asyncio.get_running_loop()
-        now = loop.time()
         self._shell = shell
         self._limits = shell.limits
         self._loop = loop
         self._transport = transport
         self._address = address
+        self._upgrade = upgrade
         self._protocol = upgrade.protocol
         self._state = _State.OPEN
 
@@ -134,29 +125,24 @@ class WebSocketConnection(asyncio.Protocol):
         self._is_dirty = False
         self._is_ending = False
         self._is_paused = False
-        self._is_reading_paused = False
-        self._written_bytes = 0
-
-        self._heard_at = now
-        self._wish: float | None = None
-        self._close_at: float | None = None
-        self._stalled_since: float | None = None
-        self._stall_checked_at = now
-        self._stall_taken_bytes = 0
-        self._armed_at = _NEVER
-        self._handle: asyncio.TimerHandle | None = None
+        self._deadlines = Deadlines(loop, shell.limits, transport, self._handle_due)
 
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
-        client = upgrade.client
+
+    def start(self) -> None:
+        """Answer the upgrade and have the hub take over; the transport calls this object from now on.
+
+        Raises:
+            Exception: Whatever the hub raised. The connection is then not ours, and was not counted.
+        """
+        shell, upgrade, client = self._shell, self._upgrade, self._upgrade.client
+        info = ConnectionInfo(upgrade.encoding, upgrade.principal, client.address, shell.next_connection_id())
         shell.begin_batch()
         try:
-            self._handler = shell.hub.connect(
-                self,
-                ConnectionInfo(
-                    upgrade.encoding, upgrade.principal, client.address, shell.next_connection_id()
-                ),
-                now,
-            )
+            self._handler = shell.hub.connect(self, info, self._loop.time())
+        except Exception:
+            self._deadlines.cancel()
+            raise
         finally:
             shell.end_batch()
         self._is_unauthenticated = upgrade.principal is None
@@ -164,11 +150,10 @@ class WebSocketConnection(asyncio.Protocol):
         shell.counters.websockets_accepted += 1
         shell.websockets.add(self)
         # Behind a proxy the client has an address of its own to be counted under.
-        self._counted_address = None if client.address == address else client.address
+        self._counted_address = None if client.address == self._address else client.address
         if self._counted_address is not None and not shell.admit_client(self._counted_address):
             self.close(CloseCode.LIMIT, "too many connections from this address")
         self.flush()
-        self._arm(now + self._limits.dead_s)
 
     # Peer
 
@@ -234,9 +219,7 @@ class WebSocketConnection(asyncio.Protocol):
 
     def set_timer(self, at: float | None) -> None:
         """See `Peer.set_timer`."""
-        self._wish = at
-        if at is not None:
-            self._arm(at)
+        self._deadlines.wish(at)
 
     # Called by the server
 
@@ -253,13 +236,13 @@ class WebSocketConnection(asyncio.Protocol):
             self._output = []
             self._output_bytes = 0
             size = sum(map(len, output))
-            self._written_bytes += size
             if self._has_large:
                 self._has_large = False
                 self._transport.writelines(output)
             else:
                 self._transport.write(output[0] if len(output) == 1 else b"".join(output))
-            self._watch_buffer(self._transport.get_write_buffer_size())
+            if self._deadlines.wrote(size) > _UNREAD_OUTPUT_BYTES_MAX and self._is_paused:
+                self._pause_reading()
         if self._is_ending:
             self._end()
 
@@ -267,7 +250,7 @@ class WebSocketConnection(asyncio.Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        now = self._heard_at = self._loop.time()
+        now = self._deadlines.heard_at = self._loop.time()
         self._shell.begin_batch()
         try:
             self._receive(data, now)
@@ -293,12 +276,9 @@ class WebSocketConnection(asyncio.Protocol):
         now = self._loop.time()
         if self._transport.is_closing():
             return
-        if self._is_reading_paused:
-            self._is_reading_paused = False
-            # The silence was our own doing.
-            self._heard_at = now
+        if not self._deadlines.is_hearing:
+            self._deadlines.resume_hearing(now)
             self._transport.resume_reading()
-            self._arm(now + self._limits.dead_s)
         if self._state is _State.OPEN:
             self._run(self._handler.writable, now)
 
@@ -306,9 +286,7 @@ class WebSocketConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._state = _State.LOST
         self._output.clear()
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        self._deadlines.cancel()
         if self._is_unauthenticated:
             self._authenticated()
         if self._counted_address is not None:
@@ -412,8 +390,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._take_library_output()
         self._state = _State.CLOSING
         self._fragments.clear()
-        self._close_at = self._loop.time() + self._limits.close_wait_s
-        self._arm(self._close_at)
+        self._deadlines.expect_close(self._loop.time())
         if not self._is_dirty:
             self._is_dirty = True
             self._shell.schedule_flush(self)
@@ -430,6 +407,11 @@ class WebSocketConnection(asyncio.Protocol):
                 self._is_dirty = True
                 self._shell.schedule_flush(self)
 
+    def _pause_reading(self) -> None:
+        if self._deadlines.is_hearing and not self._transport.is_closing():
+            self._deadlines.stop_hearing()
+            self._transport.pause_reading()
+
     def _end(self) -> None:
         """Close the TCP connection after the last byte of ours has been handed over."""
         self._is_ending = False
@@ -440,7 +422,7 @@ class WebSocketConnection(asyncio.Protocol):
             transport.close()
             return
         # The peer is still sending. Closing now would have the kernel answer that with a reset, which can
-        # overtake our close frame; so only our half is closed, and what comes is discarded until `_close_at`.
+        # overtake our close frame; so only our half is closed, and what comes is discarded until `Due.CLOSE`.
         transport.write_eof()
 
     def _run(self, call: Callable[[float], None], now: float) -> None:
@@ -458,72 +440,14 @@ class WebSocketConnection(asyncio.Protocol):
         logger.exception("connection handler failed; the connection is closed")
         self.close(CloseCode.INTERNAL, "internal error")
 
-    # Time
-
-    def _watch_buffer(self, waiting_bytes: int) -> None:
-        """See to it that what the transport could not hand over is taken in time and does not pile up."""
-        if not waiting_bytes:
-            return
-        if self._stalled_since is None:
-            now = self._loop.time()
-            self._stalled_since = self._stall_checked_at = now
-            self._stall_taken_bytes = self._written_bytes - waiting_bytes
-            self._arm(now + self._limits.send_deadline_s / 4)
-        if waiting_bytes > _UNREAD_OUTPUT_BYTES_MAX and self._is_paused and not self._is_reading_paused:
-            self._is_reading_paused = True
-            if not self._transport.is_closing():
-                self._transport.pause_reading()
-
-    def _check_progress(self, now: float) -> bool:
-        """Whether the peer takes bytes, or has none to take."""
-        waiting_bytes = self._transport.get_write_buffer_size()
-        if not waiting_bytes:
-            self._stalled_since = None
-            return True
-        self._stall_checked_at = now
-        taken_bytes = self._written_bytes - waiting_bytes
-        if self._stalled_since is None or taken_bytes > self._stall_taken_bytes:
-            self._stall_taken_bytes = taken_bytes
-            self._stalled_since = now
-        return now < self._stalled_since + self._limits.send_deadline_s
-
-    def _next_deadline(self) -> float:
-        deadline = _NEVER if self._is_reading_paused else self._heard_at + self._limits.dead_s
-        if self._wish is not None:
-            deadline = min(deadline, self._wish)
-        if self._close_at is not None:
-            deadline = min(deadline, self._close_at)
-        if self._stalled_since is not None:
-            deadline = min(deadline, self._stall_checked_at + self._limits.send_deadline_s / 4)
-        return deadline
-
-    def _arm(self, at: float) -> None:
-        """Have the timer fire at `at` or before; a later wish waits until it fires and looks again."""
-        if at >= self._armed_at or self._state is _State.LOST:
-            return
-        if self._handle is not None:
-            self._handle.cancel()
-        self._armed_at = at
-        self._handle = self._loop.call_at(at, self._handle_timer)
-
-    def _handle_timer(self) -> None:
-        self._handle = None
-        self._armed_at = _NEVER
-        now = self._loop.time()
-        if self._close_at is not None and now >= self._close_at:
-            self.abort()
-            return
-        if not self._is_reading_paused and now >= self._heard_at + self._limits.dead_s:
-            self._shell.counters.websockets_dead += 1
-            self.abort()
-            return
-        if self._stalled_since is not None and not self._check_progress(now):
-            self._shell.counters.websockets_stalled += 1
-            self.abort()
-            return
-        if self._wish is not None and now >= self._wish:
-            self._wish = None
+    def _handle_due(self, due: Due, now: float) -> None:
+        counters = self._shell.counters
+        if due is Due.WISH:
             if self._state is _State.OPEN:
                 self._run(self._handler.handle_timeout, now)
-        # A loop with a coarse clock may call early; a millisecond keeps that from spinning.
-        self._arm(max(self._next_deadline(), now + 0.001))
+            return
+        if due is Due.DEAD:
+            counters.websockets_dead += 1
+        elif due is Due.STALLED:
+            counters.websockets_stalled += 1
+        self.abort()
