@@ -266,3 +266,12 @@ def test_typing_into_many_lines_of_one_block_divides_it() -> None:
         for line in range(8):
             buffer.apply([Change(line, 1, line, 1, "x")])
     assert buffer.text() == ("a" + "x" * 20 + "\n") * 8
+
+
+def test_a_line_that_grows_by_typing_is_held_in_parts() -> None:
+    layout = Layout(block_lines=8, block_characters=64, segment_characters=8)
+    buffer = TextBuffer("\nb", layout=layout)
+    for count in range(300):
+        buffer.apply([Change(0, count, 0, count, "x")])
+    assert buffer.text() == "x" * 300 + "\nb"
+    assert buffer.line(0) == "x" * 300 + "\n"
