@@ -166,7 +166,7 @@ function report(verified, reason) {
     corrupt: counts('corrupt'),
     duplicates: sum('duplicates'),
     resumes: counts('resumes'),
-    fresh: counts('fresh'),
+    sessions: counts('fresh'),
     snapshots: producer?.counts.snapshots ?? 0,
     snapshot_requests: producer?.counts.requests ?? 0,
     errors: Object.fromEntries(session?.errors ?? []),

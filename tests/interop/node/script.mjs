@@ -155,11 +155,14 @@ function design(producer, random) {
   if (random() < 0.7) producer.closeDesign(alias);
 }
 
-function openOrClose(producer, random, document) {
+async function openOrClose(producer, random, document) {
   if (producer.documents.size >= DOCUMENTS_MAX || (producer.documents.size > 3 && random() < 0.5)) {
     producer.close(document.alias);
-    // The same alias may be used again, for another document.
-    if (random() < 0.5) producer.openAs(document.alias, `file:///random/again-${between(random, 0, 999)}.txt`, randomText(random, 40));
+    if (random() < 0.5) return;
+    // The same alias may be used again, but not before the server has applied the close: a cursor in the new document
+    // that overtakes the close would be taken for one in the old document, and forgotten with it [SEQ-4, PRS-5].
+    await producer.settled();
+    producer.openAs(document.alias, `file:///random/again-${between(random, 0, 999)}.txt`, randomText(random, 40));
     return;
   }
   producer.open(`file:///random/more-${producer.lastAlias}.txt`, randomText(random, between(random, 0, 300)));
@@ -209,7 +212,7 @@ export async function playRandom(producer, random, { actions, paceMs }) {
   for (let count = 0; count < actions; count += 1) {
     await producer.ready();
     const document = pick(random, [...producer.documents.values()]);
-    pickAction(random)(producer, random, document);
+    await pickAction(random)(producer, random, document);
     if (paceMs > 0) await sleep(producer.clock, random() * 2 * paceMs);
   }
   for (const alias of producer.documents.keys()) producer.save(alias);
