@@ -14,7 +14,7 @@ import { Refusal } from './text.mjs';
 const DOCUMENTS_MAX = 6;
 const POINTS_MAX = 200_000;
 const PLACES = ['a', 'b', 'e', 'x', ' ', ' ', '(', '"', '\\', '\t', '\n', '\n', '\r\n', '\r', 'é', 'ß', '日', '本', '😀', '𝒳',
-  '👩‍💻', '\u0085', '\u2028', '\u000b', '\u0000', '\ufeff', 'e\u0301']; // prettier-ignore
+  '👩‍💻', '\u0085', '\u2028', '\u000b', '\u0000', '\ufeff', 'e\u0301'];
 
 /** @param {string} path @returns {Trace} */
 export function readTrace(path) {
@@ -187,7 +187,7 @@ const ACTIONS = [
   [4, paste],
   [12, openOrClose],
   [6, design],
-]; // prettier-ignore
+];
 const WEIGHT = ACTIONS.reduce((sum, [weight]) => sum + weight, 0);
 
 function pickAction(random) {
