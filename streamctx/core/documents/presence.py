@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from streamctx.core.documents.text_buffer import TextBuffer
@@ -29,8 +29,6 @@ Key: TypeAlias = tuple[str, int, str]
 Variants: TypeAlias = Mapping[Unit, SupersedableEvent]
 """The same event with its positions in other units, where the numbers differ."""
 
-_NO_VARIANTS: Variants = {}
-
 
 @dataclass(slots=True)
 class Slot:
@@ -42,7 +40,7 @@ class Slot:
 
     sequence: int
     current: SupersedableEvent | None = None
-    variants: Variants = _NO_VARIANTS
+    variants: Variants = field(default_factory=dict)
     parked: SupersedableEvent | None = None
 
 

@@ -1,0 +1,1 @@
+"""The core of both ends under a virtual clock and a seeded bad network."""
