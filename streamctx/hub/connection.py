@@ -105,7 +105,7 @@ class Connection:
             self.flush(now)
             self._hub.show(held.session, now)
 
-    def closed(self, now: float, code: int | None = None) -> None:
+    def closed(self, now: float, code: int | None) -> None:
         """Let go of the peer; the session is detached if this connection still owns it."""
         if self._is_over:
             return

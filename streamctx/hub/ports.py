@@ -86,8 +86,12 @@ class ConnectionHandler(Protocol):
     def handle_timeout(self, now: float) -> None:
         """Do what `Peer.set_timer` was asked for; it is never early."""
 
-    def closed(self, now: float) -> None:
-        """Let go of the peer. Called exactly once, however the connection ended."""
+    def closed(self, now: float, code: int | None) -> None:
+        """Let go of the peer. Called exactly once, however the connection ended.
+
+        Args:
+            code: The close code that the peer sent; `None` if the connection just broke.
+        """
 
     def drain(self, now: float) -> None:
         """Say GOAWAY: the server is shutting down and will close with 4200 in a moment."""

@@ -292,7 +292,9 @@ class WebSocketConnection(asyncio.Protocol):
         if self._counted_address is not None:
             self._shell.release_client(self._counted_address)
         self._shell.release(self._address)
-        self._run(self._handler.closed, self._loop.time())
+        received = self._protocol.close_rcvd
+        code = None if received is None else received.code
+        self._run(lambda now: self._handler.closed(now, code), self._loop.time())
         # Last, since the server waits for this set to become empty.
         self._shell.websockets.discard(self)
 

@@ -65,7 +65,7 @@ class EchoHandler:
         self.calls.append("handle_timeout")
         self.peer.send(["timeout"])
 
-    def closed(self, now: float) -> None:
+    def closed(self, now: float, code: int | None) -> None:
         self.calls.append("closed")
         # None of these may do anything or raise.
         self.peer.send([b"late"])
