@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from streamctx.core.documents.block_list import BlockAddress, BlockList
 from streamctx.core.documents.blocks import Block, Layout, cut_blocks
+from streamctx.core.documents.line_edit import edited_line
 from streamctx.core.documents.lines import content_length, count_line_ends, split_segments
 from streamctx.core.documents.units import character_index, length_in
 from streamctx.errors import ErrorCode, EventRefused
@@ -64,8 +65,12 @@ class BlockText:
         self._open_blocks: OrderedDict[Block, None] = OrderedDict()
         self._open_lines = 0
 
-    def replace_in_line(self, change: Change) -> str | None:
-        """Make a change if it is of the usual kind: ASCII, within one line that is open.
+    def replace_in_line(self, change: Change, *, ascii_only: bool) -> str | None:
+        """Make a change if it is of the usual kind: within one line that is open.
+
+        Args:
+            change: The change.
+            ascii_only: Whether the line and the new text must be ASCII, where all units agree.
 
         Returns:
             The text that was replaced, or `None` if the change is of another kind
@@ -73,7 +78,7 @@ class BlockText:
         """
         line = change.start_line
         text = change.text
-        if line != change.end_line or "\n" in text or "\r" in text or not text.isascii():
+        if line != change.end_line or "\n" in text or "\r" in text:
             return None
         found = self.blocks.find_line(line)
         if found is None:
@@ -85,7 +90,9 @@ class BlockText:
             return None
         old = segments[rank]
         start, end = change.start_character, change.end_character
-        if not old.isascii() or start > end:
+        if not (old.isascii() and text.isascii()):
+            return None if ascii_only else self._replace_in_wide_line(block, rank, change)
+        if start > end:
             return None
         # Only the last two characters can be a line end.
         if end > len(old) - 2 and end > content_length(old):
@@ -107,6 +114,26 @@ class BlockText:
         self.length += growth
         self.byte_length += growth
         return old[start:end]
+
+    def _replace_in_wide_line(self, block: Block, rank: int, change: Change) -> str | None:
+        assert block.segments is not None
+        made = edited_line(block.segments[rank], change, self.unit)
+        if made is None:
+            return None
+        new, removed = made
+        if not new or new.startswith("\n") or len(new) > self._segment_characters_max:
+            return None
+        if block.byte_length > self._block_bytes_max:
+            return None
+        block.segments[rank] = new
+        block.refresh_shape()
+        growth = length_in(change.text, self.unit) - (change.end_character - change.start_character)
+        byte_growth = length_in(change.text, Unit.UTF_8) - length_in(removed, Unit.UTF_8)
+        block.length += growth
+        block.byte_length += byte_growth
+        self.length += growth
+        self.byte_length += byte_growth
+        return removed
 
     # Finding places
 

@@ -134,7 +134,7 @@ class TextBuffer:
                 overlaps another; `bad_position` as `check_position`; `old_len_mismatch`
                 if the replaced text has another length in `unit` than stated.
         """
-        if len(changes) == 1 and self._text.replace_in_line(changes[0]) is not None:
+        if len(changes) == 1 and self._text.replace_in_line(changes[0], ascii_only=False) is not None:
             return
         self.apply_and_convert(changes, (), simultaneous=simultaneous)
 
@@ -225,7 +225,8 @@ class _Batch:
             text.replace(start, text.after(start, done.inserted_characters), done.removed)
 
     def _make_one(self, change: Change) -> None:
-        removed = self._text.replace_in_line(change)
+        # What is all ASCII is the same in every unit.
+        removed = self._text.replace_in_line(change, ascii_only=bool(self._converted))
         if removed is None:
             start, end = self._check(change)
             self._replace(change, start, end)
@@ -235,7 +236,6 @@ class _Batch:
                 _Undo(change.start_line, change.start_character, False, len(change.text), removed)
             )
         for changes in self._converted.values():
-            # All of it is ASCII, where the units agree.
             changes.append(change)
 
     def _check(self, change: Change) -> tuple[Place, Place]:

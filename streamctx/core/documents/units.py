@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from streamctx.vocabulary import Unit
 
-__all__ = ["character_index", "length_in", "well_formed"]
+__all__ = ["CODECS", "character_index", "length_in", "well_formed"]
 
-_CODECS = {Unit.UTF_16: ("utf-16-le", 2), Unit.UTF_8: ("utf-8", 1), Unit.UTF_32: ("utf-32-le", 4)}
+CODECS = {Unit.UTF_16: ("utf-16-le", 2), Unit.UTF_8: ("utf-8", 1), Unit.UTF_32: ("utf-32-le", 4)}
+"""The encoding that has one code unit for each that a position counts, and its bytes."""
 
 
 def length_in(text: str, unit: Unit) -> int:
@@ -22,7 +23,7 @@ def length_in(text: str, unit: Unit) -> int:
     """
     if unit is Unit.UTF_32 or text.isascii():
         return len(text)
-    codec, code_unit_bytes = _CODECS[unit]
+    codec, code_unit_bytes = CODECS[unit]
     return len(text.encode(codec)) // code_unit_bytes
 
 
@@ -40,7 +41,7 @@ def character_index(text: str, character: int, unit: Unit) -> int | None:
         if not 0 <= character <= len(text):
             raise ValueError(f"offset {character} is outside a text of {len(text)}")
         return character
-    codec, code_unit_bytes = _CODECS[unit]
+    codec, code_unit_bytes = CODECS[unit]
     encoded = text.encode(codec)
     if not 0 <= character * code_unit_bytes <= len(encoded):
         raise ValueError(f"offset {character} is outside a text of {len(encoded) // code_unit_bytes}")
