@@ -273,18 +273,32 @@ def installed() -> dict[str, str | None]:
     return versions
 
 
+class Scenario(NamedTuple):
+    """A text and edits of it; made when they are needed, the same each time."""
+
+    make_text: Callable[[random.Random], str]
+    edit_count: int
+
+    def make(self, edit_count_max: int) -> tuple[str, list[Edit]]:
+        source = random.Random(20_260_301)
+        text = self.make_text(source)
+        return text, random_edits(text, min(self.edit_count, edit_count_max), source)
+
+
+LARGE = "10 MB of code, random"
+SCENARIOS = {
+    "18 kB of code, random": Scenario(lambda source: code(18_000, source), 6_000),
+    "1 MB of code, random": Scenario(lambda source: code(1_000_000, source), 3_000),
+    LARGE: Scenario(lambda source: code(10_000_000, source), 400),
+    "5 MB in one line, 😀": Scenario(lambda source: "x" * 2_500_000 + "😀" + "y" * 2_500_000, 100),
+}
+
+
 def scenarios(*, quick: bool) -> dict[str, tuple[str, list[Edit]]]:
-    source = random.Random(20_260_301)
-    made: dict[str, tuple[str, list[Edit]]] = {}
-    if TRACE.exists():
-        made["sveltecomponent, 18 kB"] = ("", trace_edits())
-    sizes = {"18 kB": 18_000, "1 MB": 1_000_000} | ({} if quick else {"10 MB": 10_000_000})
-    for name, size in sizes.items():
-        text = code(size, source)
-        count = 300 if quick else {"18 kB": 10_000, "1 MB": 4_000, "10 MB": 800}[name]
-        made[f"{name} of code, random"] = (text, random_edits(text, count, source))
-    text = "x" * 2_500_000 + "😀" + "y" * 2_500_000
-    made["5 MB in one line, 😀"] = (text, random_edits(text, 200, source))
+    made = {"sveltecomponent, 18 kB": ("", trace_edits())} if TRACE.exists() else {}
+    for name, scenario in SCENARIOS.items():
+        if not (quick and name == LARGE):
+            made[name] = scenario.make(300 if quick else 1_000_000)
     return made
 
 
@@ -305,7 +319,8 @@ RSS_PROBE = """
 import sys, resource
 sys.path.insert(0, {root!r})
 from benchmarks import bench_text_buffer as bench
-name, text, edits = {name!r}, *bench.scenarios_of({scenario!r})
+name = {name!r}
+text, edits = bench.SCENARIOS[bench.LARGE].make({count})
 make = bench.CONTESTANTS[name][1]
 def rss():
     with open("/proc/self/statm") as file:
@@ -313,22 +328,17 @@ def rss():
 make("warm")
 before = rss()
 editor = make(text)
-for edit in edits[:{count}]:
+for edit in edits:
     editor[0](edit)
 print(rss() - before, len(editor[1]().encode()))
 """
 
 
-def scenarios_of(name: str) -> tuple[str, list[Edit]]:
-    """Make one text and its edits again, in a process of their own."""
-    return scenarios(quick=False)[name]
-
-
-def rss_ratio(name: str, scenario: str, count: int) -> float | None:
+def rss_ratio(name: str, count: int) -> float | None:
     """Return what a process grows by for a text and edits of it, relative to its UTF-8; needs /proc."""
     if not Path("/proc/self/statm").exists():
         return None
-    program = RSS_PROBE.format(root=str(Path(__file__).parents[1]), name=name, scenario=scenario, count=count)
+    program = RSS_PROBE.format(root=str(Path(__file__).parents[1]), name=name, count=count)
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     growth, size = map(int, run.stdout.split())
     return growth / size
@@ -356,9 +366,8 @@ def run(*, rounds: int, quick: bool) -> dict[str, Any]:
     if not quick:
         for name in CONTESTANTS:
             if versions[name]:
-                scenario = "10 MB of code, random"
-                count = 10 if name in {"pygls", "str + scan"} else 800
-                report["memory"][scenario][f"{name}, process"] = rss_ratio(name, scenario, count)
+                count = 10 if name in {"pygls", "str + scan"} else 100
+                report["memory"][LARGE][f"{name}, process"] = rss_ratio(name, count)
         text = code(1_000_000, random.Random(1)) * 50
         before = time.process_time()
         TextBuffer(text)
