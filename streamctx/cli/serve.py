@@ -1,0 +1,171 @@
+"""`streamctx serve`: the server, with nothing to configure."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from streamctx import __version__
+from streamctx.cli.output import styled
+
+if TYPE_CHECKING:
+    from streamctx.hub.ports import HubPort
+    from streamctx.server.config import ServerConfig
+    from streamctx.server.serve import Server
+
+__all__ = ["DEFAULT_PORT", "command"]
+
+DEFAULT_PORT = 8787
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(name="serve", short_help="Run the server.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option("--uds", type=_PATH, help="Unix socket to listen on besides; only you can connect to it.")
+@click.option("--ephemeral", is_flag=True, help="Keep sessions in memory only: the one mode of this version.")
+@click.option(
+    "--token-file",
+    type=_PATH,
+    envvar="STREAMCTX_TOKEN_FILE",
+    show_envvar=True,
+    help="File with the access token; made if it is not there.",
+)
+@click.option("--allowed-host", multiple=True, metavar="NAME", help="Name in Host that is ours too.")
+@click.option("--allowed-origin", multiple=True, metavar="ORIGIN", help="Origin of pages that may connect.")
+@click.option(
+    "--trusted-proxy", multiple=True, metavar="ADDRESS", help="Proxy whose forwarded headers are believed."
+)
+@click.option("--tls-cert", type=_PATH, help="PEM file with the certificate chain.")
+@click.option("--tls-key", type=_PATH, help="PEM file with the key, if it is not in the certificate's.")
+@click.option("--ready-file", type=_PATH, help="File to write, as JSON, once connections are accepted.")
+@click.option("--insecure", is_flag=True, help="Allow other machines to connect in clear. Better: TLS.")
+@click.option(
+    "--debug-log",
+    type=_PATH,
+    metavar="FILE",
+    help="Write every input to a new FILE, for `streamctx debug rerun`. It will hold document text.",
+)
+@click.option(
+    "--debug-log-mb",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="Stop the debug log at this size.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    help="What to report on standard error. Document text is never reported.",
+)
+def command(
+    *,
+    host: str,
+    port: int,
+    uds: Path | None,
+    ephemeral: bool,
+    token_file: Path | None,
+    allowed_host: tuple[str, ...],
+    allowed_origin: tuple[str, ...],
+    trusted_proxy: tuple[str, ...],
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    ready_file: Path | None,
+    insecure: bool,
+    debug_log: Path | None,
+    debug_log_mb: int,
+    log_level: str,
+) -> None:
+    """Run the server.
+
+    It needs no configuration: it listens on this machine alone, makes an access token in a file that only you
+    can read, and lets the other commands find it. Sessions live in memory for now, so a restart ends them.
+
+    SIGINT (Ctrl-C) or SIGTERM lets clients finish; a second one ends the server at once.
+    """
+    del ephemeral  # There is no other mode yet, so there is nothing to choose.
+    from streamctx.server.config import ServerConfig
+
+    config = ServerConfig(
+        host=host,
+        port=port,
+        uds=uds,
+        token_file=token_file,
+        allowed_hosts=allowed_host,
+        allowed_origins=allowed_origin,
+        trusted_proxies=trusted_proxy,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        ready_file=ready_file,
+        allow_insecure_bind=insecure,
+    )
+    logging.basicConfig(
+        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    _serve(config, debug_log, debug_log_bytes_max=debug_log_mb * 1_000_000)
+
+
+def _serve(config: ServerConfig, debug_log: Path | None, *, debug_log_bytes_max: int) -> None:
+    from streamctx.hub.hub import Hub
+    from streamctx.hub.ports import Principal
+    from streamctx.server.serve import run
+    from streamctx.server.tokens import resolve_token, token_file_of
+
+    principal = Principal("owner", frozenset({"produce", "observe", "resource", "admin"}))
+    tokens = {resolve_token(config): principal}
+    hub: HubPort
+    if debug_log is None:
+        hub = Hub(tokens=tokens, version=__version__, limits=config.limits)
+        run(hub, config, on_ready=functools.partial(_announce, token_file=token_file_of(config)))
+        return
+    from streamctx.hub.recorder import RecordingHub
+
+    with RecordingHub.create(
+        debug_log,
+        tokens=tokens,
+        version=__version__,
+        limits=config.limits,
+        bytes_max=debug_log_bytes_max,
+    ) as hub:
+        click.echo(f"Recording every input to {debug_log}; it holds document text and secrets.", err=True)
+        run(hub, config, on_ready=functools.partial(_announce, token_file=token_file_of(config)))
+
+
+def _announce(server: Server, *, token_file: Path | None) -> None:
+    """Say where the server is, and what to try next."""
+    lines = [
+        f"{styled(f'streamctx {__version__}', bold=True)} is listening. Ctrl-C stops it.",
+        "",
+        f"  url         {server.url}",
+    ]
+    if server.uds is not None:
+        lines.append(f"  socket      {server.uds}")
+    lines += [
+        f"  token file  {'none' if token_file is None else shlex.quote(str(token_file))}",
+        "  state       in memory only: sessions and documents end with this process",
+        "",
+        "Try next, in another terminal:",
+        "",
+        "  streamctx record notes.md -o notes.jsonl   push a file as you edit it, and record it",
+        "  streamctx tail                             follow what editors push",
+        "  streamctx replay notes.jsonl               play the recording into this server",
+        "  streamctx demo                             see a lossy connection lose nothing",
+        "",
+    ]
+    click.echo("\n".join(lines))
+    sys.stdout.flush()
