@@ -6,6 +6,7 @@ session answers it by its number and goes on (FRM-4, FRM-5).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -19,6 +20,7 @@ from streamctx.wire.messages import (
     Message,
     ServerMessage,
 )
+from streamctx.wire.relations import RELATIONS
 
 __all__ = [
     "BodyDecoder",
@@ -80,6 +82,9 @@ class BodyDecoder(Generic[M_co]):
         except RecursionError:
             # msgspec raises this, and not DecodeError, for deep nesting.
             return Malformed("nested too deeply")
+        relation = RELATIONS.get(type(message))  # type: ignore[arg-type]
+        if relation is not None and (problem := relation(message)) is not None:
+            return Malformed(problem)
         return message
 
     def _classify(self, body: bytes | memoryview, error: msgspec.ValidationError) -> Malformed | UnknownType:
@@ -103,9 +108,12 @@ def encode_body(message: Message, encoding: Encoding) -> bytes:
     return _JSON_ENCODER.encode(message)
 
 
+_QUOTED = re.compile(r" '.*'", re.DOTALL)
+
+
 def _one_line(error: Exception) -> str:
-    """What msgspec says: types and paths of fields, never a value of the peer's text."""
-    return " ".join(str(error).split())[:400]
+    """What msgspec says of types and paths of fields, without the value that it quotes (ERR-3)."""
+    return " ".join(_QUOTED.sub("", str(error)).split())[:400]
 
 
 _CLIENT: dict[Encoding, BodyDecoder[ClientMessage]] = {

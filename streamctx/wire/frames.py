@@ -35,7 +35,7 @@ _HEAD = struct.Struct(">BBHIQ")
 HEAD_BYTES: Final = DIGEST_BYTES + _HEAD.size
 STREAM_MAX: Final = 2**32 - 1
 
-_TEXT_HEAD = re.compile(rb"(0|[1-9][0-9]{0,15}) (0|[1-9][0-9]{0,9}) (?=\{)")
+_TEXT_HEAD = re.compile(rb"(0|[1-9][0-9]{0,19}) (0|[1-9][0-9]{0,9}) (?=\{)")
 _HEX_DIGITS: Final = 2 * DIGEST_BYTES
 
 

@@ -537,7 +537,7 @@ class Ended(Message, tag="ended", frozen=True, kw_only=True):
     """Nothing more comes of this session."""
 
     session: Identifier
-    reason: Literal["closed", "expired", "unsubscribed"]
+    reason: Literal["closed", "expired"]
 
 
 class Stale(Message, tag="stale", frozen=True, kw_only=True):

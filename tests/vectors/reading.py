@@ -15,12 +15,6 @@ VECTORS = Path(__file__).parents[2] / "protocol" / "vectors"
 
 Case: TypeAlias = dict[str, Any]
 
-KNOWN_FAULTS = {
-    f"frames: A sequence number of 20 digits ({digest})": "more than 16 digits are taken for a bad head"
-    for digest in ("crc32", "xxh3-64")
-}
-"""Cases by id where the prose is right and the code is not yet; each must fail (`xfail_strict`)."""
-
 
 def files() -> list[Path]:
     """All files that hold cases or a session script."""
@@ -43,10 +37,9 @@ def parameters(*names: str) -> pytest.MarkDecorator:
 
 
 def parameter(stem: str, case: Case) -> Any:
-    """One case with its id, and a mark where the code is known not to follow the prose yet."""
+    """One case with its id."""
     name = f"{stem}: {case['description']}"
-    reason = KNOWN_FAULTS.get(name)
-    return pytest.param(case, id=name, marks=[] if reason is None else pytest.mark.xfail(reason=reason))
+    return pytest.param(case, id=name)
 
 
 def expand(value: Any) -> Any:

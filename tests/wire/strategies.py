@@ -23,7 +23,7 @@ name = text
 identifier = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 half_open = st.tuples(st.integers(0, 2**52), st.integers(1, 1000)).map(lambda pair: (pair[0], sum(pair)))
 span = st.tuples(natural, natural, natural, natural)
-ending = st.sampled_from(["closed", "expired", "unsubscribed"])
+ending = st.sampled_from(["closed", "expired"])
 eol = st.sampled_from(["lf", "crlf", "cr", "mixed"])
 
 
