@@ -454,6 +454,11 @@ class Delivery:
         """Take over that the peer has sent all numbers below, from a handshake."""
         self._window.announce_next(next_sequence)
 
+    def missing_within(self, ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """What of these numbers of the peer has not arrived, of those that it is known to have used."""
+        missing = RangeSet(self._window.missing())
+        return tuple(part for start, stop in ranges for part in missing.within(start, stop))
+
     def lose(self, ranges: Iterable[tuple[int, int]]) -> list[Delivered]:
         """Give up numbers of the peer for good; return what that lets through."""
         for start, stop in ranges:

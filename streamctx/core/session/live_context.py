@@ -334,7 +334,7 @@ class LiveContext:
             self._forget(alias)
             self._refused[alias] = refusal.code
             return (self._error(refusal, sequence, alias),)
-        if document is None:
+        if document is None or refusal.code is ErrorCode.ALIAS_IN_USE:
             return (self._error(refusal, sequence, alias),)
         document.unfit_count += 1
         if document.unfit_count >= self._limits.snapshot_failures_max:

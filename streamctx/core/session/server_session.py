@@ -245,15 +245,13 @@ class ServerSession:
         delivery = self.delivery
         delivery.announce_next(resume.next)
         delivery.resume_sending(resume.expects, (), now)
-        lost = resume.lost
-        before = delivery.counters.lost
+        lost = delivery.missing_within(resume.lost)
         if lost:
             self._context.lose(resume.documents, ask=False)
             self._apply_all(delivery.lose(lost))
-        was_lost = delivery.counters.lost > before
         return Resumption(
-            verdict="resynced" if was_lost else "resumed",
-            lost=lost if was_lost else (),
+            verdict="resynced" if lost else "resumed",
+            lost=lost,
             documents=tuple(
                 DocumentAction(
                     document=alias,
