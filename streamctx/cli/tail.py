@@ -1,0 +1,38 @@
+"""`streamctx tail`: what editors push, as it comes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from streamctx.cli.target import find_target, target_options
+
+__all__ = ["command"]
+
+
+# An id may begin with a hyphen.
+@click.command(
+    name="tail",
+    short_help="Follow what editors push, one line an event.",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("session", required=False)
+@target_options
+@click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON, with its text.")
+def command(*, session: str | None, url: str | None, token_file: Path | None, as_json: bool) -> None:
+    """Follow what editors push, one line an event: first what is there, then what changes.
+
+    SESSION is the beginning of a session's id, as `streamctx sessions` lists it; without it, every session is
+    followed, also those to come. Ctrl-C ends it.
+    """
+    import anyio
+
+    from streamctx.cli.following import follow
+    from streamctx.cli.views import fetch_sessions, find_by_prefix, parse_sessions
+
+    target = find_target(url, token_file)
+    session_id = "*"
+    if session is not None:
+        session_id = find_by_prefix(parse_sessions(fetch_sessions(target)), session).session
+    anyio.run(lambda: follow(target, session_id, as_json=as_json))
