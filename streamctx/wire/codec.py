@@ -33,8 +33,10 @@ __all__ = [
 
 M_co = TypeVar("M_co", covariant=True)
 
-_MSGPACK_ENCODER = msgspec.msgpack.Encoder()
-_JSON_ENCODER = msgspec.json.Encoder()
+_encode_msgpack = msgspec.msgpack.Encoder().encode
+_encode_json = msgspec.json.Encoder().encode
+# Looking up a member through its class costs as much as to encode a short message.
+_MSGPACK = Encoding.MSGPACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,7 @@ def encode_body(message: Message, encoding: Encoding) -> bytes:
     Raises:
         UnicodeEncodeError: A text holds a lone surrogate; the caller must have replaced it (CNV-4).
     """
-    if encoding is Encoding.MSGPACK:
-        return _MSGPACK_ENCODER.encode(message)
-    return _JSON_ENCODER.encode(message)
+    return _encode_msgpack(message) if encoding is _MSGPACK else _encode_json(message)
 
 
 _QUOTED = re.compile(r" '.*'", re.DOTALL)

@@ -35,6 +35,12 @@ _HEAD = struct.Struct(">BBHIQ")
 HEAD_BYTES: Final = DIGEST_BYTES + _HEAD.size
 STREAM_MAX: Final = 2**32 - 1
 
+# Looking up a member through its class costs as much as the digest of a short frame.
+_MSGPACK: Final = Encoding.MSGPACK
+
+# Up to here two copies cost less than a view.
+_COPIED_BYTES_MAX: Final = 1024
+
 _TEXT_HEAD = re.compile(rb"(0|[1-9][0-9]{0,19}) (0|[1-9][0-9]{0,9}) (?=\{)")
 _HEX_DIGITS: Final = 2 * DIGEST_BYTES
 
@@ -57,7 +63,7 @@ def pack_frame(
     body: bytes, *, encoding: Encoding, digest: Digest, sequence: int = 0, stream: int = 0
 ) -> bytes:
     """Put head and digest before a message body."""
-    if encoding is Encoding.MSGPACK:
+    if encoding is _MSGPACK:
         covered = _HEAD.pack(FRAME_VERSION, KIND_MESSAGE, 0, stream, sequence) + body
         return digest(covered) + covered
     covered = b"%d %d %b" % (sequence, stream, body)
@@ -73,7 +79,7 @@ def parse_frame(data: bytes, *, encoding: Encoding, digest: Digest) -> Frame | N
     Raises:
         RemoteProtocolError: The digest is good and the head breaks FRM-1, FRM-2 or FRM-6.
     """
-    if encoding is Encoding.MSGPACK:
+    if encoding is _MSGPACK:
         return _parse_binary(data, digest)
     return _parse_text(data, digest)
 
@@ -81,7 +87,7 @@ def parse_frame(data: bytes, *, encoding: Encoding, digest: Digest) -> Frame | N
 def _parse_binary(data: bytes, digest: Digest) -> Frame | None:
     if len(data) < HEAD_BYTES:
         return None
-    covered = memoryview(data)[DIGEST_BYTES:]
+    covered = data[DIGEST_BYTES:] if len(data) <= _COPIED_BYTES_MAX else memoryview(data)[DIGEST_BYTES:]
     stated = data[:DIGEST_BYTES]
     if digest(covered) != stated:
         return None
