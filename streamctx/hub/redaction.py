@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 __all__ = ["IGNORE_FILE", "SECRET_PATTERNS", "Redaction"]
 
@@ -23,6 +24,10 @@ SECRET_PATTERNS = (
 
 IGNORE_FILE = ".streamctxignore"
 _IGNORE_BYTES_MAX = 64 * 1024
+
+# Scheme and authority. A scheme of one letter is a drive. Not `urlsplit`, which refuses some strings: a
+# client may call a document whatever it likes.
+_URI_HEAD = re.compile(r"([a-z][a-z0-9+.-]+):(?://[^/?#]*)?", re.IGNORECASE)
 
 
 class Redaction:
@@ -44,11 +49,23 @@ class Redaction:
 
     def is_excluded(self, uri: str) -> bool:
         """Whether a document is on the list; anything that looks like a path or a URI will do."""
-        path = unquote(urlsplit(uri).path or uri).replace("\\", "/")
-        name = path.rstrip("/").rsplit("/", 1)[-1].lower()
+        return any(self._has(path) for path in _paths_in(uri))
+
+    def _has(self, path: str) -> bool:
+        # Some systems open a file by its name with dots or spaces behind it.
+        name = path.rstrip("/").rsplit("/", 1)[-1].lower().rstrip(". ")
         if any(fnmatchcase(name, pattern) for pattern in SECRET_PATTERNS):
             return True
         return any(_matches(path, name, folder, pattern) for folder, pattern in self._patterns)
+
+
+def _paths_in(uri: str) -> set[str]:
+    """What may be the path: up to `?` or `#`, and all of it where these can be part of a file's name."""
+    head = _URI_HEAD.match(uri)
+    rest = uri if head is None else uri[head.end() :]
+    path = re.split("[?#]", rest, maxsplit=1)[0]
+    is_file = head is None or head[1].lower() == "file"
+    return {unquote(found).replace("\\", "/") for found in (path, rest if is_file or not path else path)}
 
 
 def _matches(path: str, name: str, folder: str, pattern: str) -> bool:
@@ -64,15 +81,21 @@ def _matches(path: str, name: str, folder: str, pattern: str) -> bool:
 
 
 def _local_path(folder: str) -> str | None:
-    parts = urlsplit(folder)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return unquote(parts.path)
-    return folder if folder.startswith("/") else None
+    if folder.startswith("/"):
+        return folder
+    for prefix in ("file://", "file://localhost"):
+        if folder.startswith(prefix + "/"):
+            return unquote(folder.removeprefix(prefix))
+    return None
 
 
 def _ignore_lines(folder: str) -> list[str]:
+    path = Path(folder) / IGNORE_FILE
     try:
-        with (Path(folder) / IGNORE_FILE).open("rb") as file:
+        # A pipe would be waited for. A path with a NUL, which is none, is no file either.
+        if not path.is_file():
+            return []
+        with path.open("rb") as file:
             content = file.read(_IGNORE_BYTES_MAX)
     except OSError:
         return []
