@@ -267,7 +267,7 @@ class Hub:
         held = self._registry.add(session)
         session.attach(now)
         self.counts.sessions_opened += 1
-        logger.info("session %s opened by %s", session.session_id, hello.client.name)
+        logger.info("session %s opened by %r", session.session_id, hello.client.name)
         verdict: Verdict = "new" if hello.resume is None else "rejected"
         connection.establish(held, self._welcome(held, verdict))
         connection.flush(now)
