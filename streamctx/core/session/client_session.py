@@ -23,7 +23,7 @@ from streamctx.core.session.delivery import Addressed, Delivery, DeliveryCounter
 from streamctx.core.session.observed import ObservedSession
 from streamctx.core.session.outbox import Outbox, Queued
 from streamctx.core.session.state import ClientInput, ClientState, client_transition
-from streamctx.errors import CloseCode, ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamctx.errors import CloseCode, ErrorCode, EventRefused, LocalProtocolError, RemoteProtocolError
 from streamctx.limits import DEFAULT_LIMITS, Limits
 from streamctx.vocabulary import DigestAlgorithm, Encoding, HashAlgorithm, Unit
 from streamctx.wire.changes import Change
@@ -361,6 +361,8 @@ class ClientSession:
         version = base + 1 if version is None else version
         if version <= base:
             raise LocalProtocolError(f"version {version} is not above {base}")
+        if not changes:
+            raise LocalProtocolError("an edit has at least one change")
         if len(changes) > self._limits.changes_per_edit_max:
             raise LocalProtocolError(
                 f"{len(changes)} changes, limit {self._limits.changes_per_edit_max}: send a snapshot"
@@ -1001,6 +1003,9 @@ def _outlives_snapshot(message: Message) -> bool:
 
 
 def _sane(change: Change) -> Change:
+    # What a decoder refuses on the wire comes here from the application itself.
+    if min(change.start_line, change.start_character, change.end_line, change.end_character) < 0:
+        raise EventRefused(ErrorCode.BAD_POSITION, "a line or character is below 0")
     text = well_formed(change.text)
     return change if text is change.text else msgspec.structs.replace(change, text=text)
 
