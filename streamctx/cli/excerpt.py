@@ -37,7 +37,8 @@ def excerpt(text: str, marks: Sequence[Mark], *, unit: Unit, around: int) -> lis
     """Show the lines with marks and `around` more on either side.
 
     A cursor is `^` below its character, a selection `~`. Lines are numbered from 1. A long selection shows
-    its beginning and its end; a mark outside the text is left out.
+    its beginning and its end; a mark outside the text is left out. Without marks the text's first lines are
+    shown.
     """
     lines = [line.rstrip("\r\n") for line in split_lines(text)]
     if not text or text[-1] in "\r\n":
@@ -47,6 +48,8 @@ def excerpt(text: str, marks: Sequence[Mark], *, unit: Unit, around: int) -> lis
         for line_index in (mark.start[0], mark.end[0]):
             if line_index < len(lines):
                 shown.update(range(max(0, line_index - around), min(len(lines), line_index + around + 1)))
+    if not marks:
+        shown.update(range(min(len(lines), 2 * around)))
     numbers = sorted(shown)[:_LINES_MAX]
     width = len(str(numbers[-1] + 1)) if numbers else 0
     result: list[str] = []
