@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from streamctx.core.session.client_session import ClientDocument
-from streamctx.errors import LocalProtocolError
 from streamctx.wire.changes import Change
 from streamctx.wire.messages import Cursor, Diagnostic, Diagnostics, Mention, Selection, State, Viewport
 
@@ -162,10 +161,7 @@ def _as_changes(changes: Changes) -> tuple[Change, ...]:
         return (changes,)
     if isinstance(changes, tuple) and changes and isinstance(changes[0], int):
         return (_as_change(changes),)
-    made = tuple(_as_change(change) for change in changes)  # type: ignore[arg-type]
-    if not made:
-        raise LocalProtocolError("an edit has at least one change")
-    return made
+    return tuple(_as_change(change) for change in changes)  # type: ignore[arg-type]
 
 
 def _as_change(change: Change | ChangeTuple) -> Change:
