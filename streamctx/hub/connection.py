@@ -31,7 +31,17 @@ class Connection:
     has failed, whatever comes here has no effect (RSM-2).
     """
 
-    __slots__ = ("_bytes_before_hello", "_deadline", "_held", "_hub", "_is_over", "_welcome", "info", "peer")
+    __slots__ = (
+        "_bytes_before_hello",
+        "_deadline",
+        "_held",
+        "_hub",
+        "_is_binary",
+        "_is_over",
+        "_welcome",
+        "info",
+        "peer",
+    )
 
     def __init__(self, hub: Hub, peer: Peer, info: ConnectionInfo, now: float) -> None:
         self.peer = peer
@@ -41,6 +51,7 @@ class Connection:
         self._is_over = False
         self._welcome = b""
         self._bytes_before_hello = 0
+        self._is_binary = info.encoding is Encoding.MSGPACK
         self._deadline = now + hub.limits.hello_timeout_s
         peer.set_timer(self._deadline)
 
@@ -57,7 +68,8 @@ class Connection:
             self._hub.counts.late += 1
             return
         try:
-            data = self._data_of(message)
+            # The exact type, as nearly every message of the binary encoding has it.
+            data = message if type(message) is bytes and self._is_binary else self._data_of(message)
             held = self._held
             if held is None:
                 self._greet(data, now)
@@ -206,7 +218,7 @@ class Connection:
 
     def _data_of(self, message: bytes | str) -> bytes:
         is_text = isinstance(message, str)
-        if is_text is not (self.info.encoding is Encoding.JSON):
+        if is_text is self._is_binary:
             kind, subprotocol = ("text", "binary frames") if is_text else ("binary", "text frames")
             raise RemoteProtocolError(
                 ErrorCode.BAD_FRAME,
@@ -220,7 +232,4 @@ class Connection:
         return pack_frame(encode_body(message, encoding), encoding=encoding, digest=crc32_digest)
 
     def _send(self, frames: list[bytes]) -> None:
-        if self.info.encoding is Encoding.JSON:
-            self.peer.send([frame.decode() for frame in frames])
-        else:
-            self.peer.send(frames)
+        self.peer.send(frames if self._is_binary else [frame.decode() for frame in frames])

@@ -79,12 +79,8 @@ def parse_frame(data: bytes, *, encoding: Encoding, digest: Digest) -> Frame | N
     Raises:
         RemoteProtocolError: The digest is good and the head breaks FRM-1, FRM-2 or FRM-6.
     """
-    if encoding is _MSGPACK:
-        return _parse_binary(data, digest)
-    return _parse_text(data, digest)
-
-
-def _parse_binary(data: bytes, digest: Digest) -> Frame | None:
+    if encoding is not _MSGPACK:
+        return _parse_text(data, digest)
     if len(data) < HEAD_BYTES:
         return None
     covered = data[DIGEST_BYTES:] if len(data) <= _COPIED_BYTES_MAX else memoryview(data)[DIGEST_BYTES:]

@@ -125,7 +125,8 @@ class ReceiveWindow(Generic[Item]):
     @property
     def has_ready(self) -> bool:
         """Whether `release` would yield anything; cheap enough to ask after each frame."""
-        return bool(self._order) and self._order[0] < self._expected
+        order = self._order
+        return bool(order) and order[0] < self._expected
 
     @property
     def held_count(self) -> int:

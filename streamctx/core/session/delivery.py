@@ -60,6 +60,8 @@ Item: TypeAlias = Message | Addressed | Malformed | UnknownType | TooLarge
 Delivered: TypeAlias = tuple[int, Item, bool]
 """Sequence number (0 if unnumbered), what came, and whether all numbers below it have come."""
 
+# Looking up a member through its class, for each frame, would cost as much as the digest.
+_ACCEPT = Verdict.ACCEPT
 _SUPERSEDABLE = frozenset(SUPERSEDABLE_TYPES)
 _UNNUMBERED = frozenset(UNNUMBERED_TYPES)
 _MAY_BE_UNNUMBERED = _UNNUMBERED | {ErrorMessage}
@@ -284,7 +286,7 @@ class Delivery:
         self._ack_due = True
         window = self._window
         verdict = window.receive(sequence, digest, item, size_bytes, ordered=type(item) not in _SUPERSEDABLE)
-        if verdict is Verdict.ACCEPT:
+        if verdict is _ACCEPT:
             if window.has_ready:
                 return [(sequence, item, True), *self._released()]
             return ((sequence, item, True),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 from streamctx.core.session.delivery import Addressed, Delivered, Delivery, Item, TooLarge
 from streamctx.core.session.feed_log import FeedLog
@@ -23,6 +23,7 @@ from streamctx.wire.capabilities import Capabilities
 from streamctx.wire.codec import Malformed, UnknownType, client_decoder
 from streamctx.wire.messages import (
     DURABLE_TYPES,
+    SUPERSEDABLE_TYPES,
     ClientInfo,
     DocumentAction,
     Ended,
@@ -43,6 +44,7 @@ from streamctx.wire.messages import (
 __all__ = ["Directory", "JournalBatch", "Resumption", "ServerSession"]
 
 _DURABLE = frozenset(DURABLE_TYPES)
+_EVENTS = frozenset((*DURABLE_TYPES, *SUPERSEDABLE_TYPES))
 _REPLIES_MAX = 1024
 EVERY_SESSION = "*"
 
@@ -291,17 +293,23 @@ class ServerSession:
         Raises:
             RemoteProtocolError: The connection must end.
         """
-        delivery = self.delivery
-        before = delivery.counters.received
-        delivered = delivery.receive(data, now)
+        if self._is_heard:
+            return self._receive(data, now)
+        before = self.delivery.counters.received
+        repeated = self._receive(data, now)
+        if repeated is None and self.delivery.counters.received > before:
+            self._is_heard = self._is_confirmed = True
+        return repeated
+
+    def _receive(self, data: bytes, now: float) -> Hello | None:
         repeated: Hello | None = None
-        for sequence, item, in_order in delivered:
-            if isinstance(item, Hello):
+        for sequence, item, in_order in self.delivery.receive(data, now):
+            if type(item) in _EVENTS:
+                self._apply_event(sequence, cast(Event, item), in_order=in_order)
+            elif isinstance(item, Hello):
                 repeated = item
             else:
                 self._apply(sequence, item, in_order=in_order)
-        if not self._is_heard and repeated is None and delivery.counters.received > before:
-            self._is_heard = self._is_confirmed = True
         return repeated
 
     def handle_timeout(self, now: float) -> None:
@@ -336,13 +344,7 @@ class ServerSession:
         if isinstance(item, Addressed):
             item = item.message  # A client's messages have no stream; it says nothing.
         if isinstance(item, Event):
-            if self.role == "observe":
-                self._refuse(ErrorCode.FORBIDDEN, "an observer sends no events", sequence)
-                return
-            for answer in self._context.apply(sequence, item, in_order=in_order):
-                self._reply(answer)
-            if self._journals and type(item) in _DURABLE:
-                self._journal.append((sequence, item))
+            self._apply_event(sequence, item, in_order=in_order)
         elif isinstance(item, Subscribe):
             self._subscribe(sequence, item)
         elif isinstance(item, Unsubscribe):
@@ -360,6 +362,15 @@ class ServerSession:
                 self._reply(answer)
         elif isinstance(item, ErrorMessage):
             self.client_errors += 1
+
+    def _apply_event(self, sequence: int, event: Event, *, in_order: bool) -> None:
+        if self.role == "observe":
+            self._refuse(ErrorCode.FORBIDDEN, "an observer sends no events", sequence)
+            return
+        for answer in self._context.apply(sequence, event, in_order=in_order):
+            self._reply(answer)
+        if self._journals and type(event) in _DURABLE:
+            self._journal.append((sequence, event))
 
     def _refuse(self, code: ErrorCode, message: str, sequence: int, *, expected: int | None = None) -> None:
         self._reply(
