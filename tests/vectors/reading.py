@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -42,16 +42,25 @@ def parameter(stem: str, case: Case) -> Any:
     return pytest.param(case, id=name)
 
 
-def expand(value: Any) -> Any:
-    """Replace `{"$repeat": [value, count]}` and `{"$concatenate": [value, …]}` by what they stand for."""
+def expand(value: Any, names: Mapping[str, Any] | None = None, repetition: int = 0) -> Any:
+    """Replace what stands for another value; the READMEs of the vectors and of the sessions list it.
+
+    Args:
+        names: The values that `$use` names.
+        repetition: How many repetitions of the enclosing `repeat` came before.
+    """
     match value:
         case {"$repeat": [item, count]}:
-            return expand(item) * count
+            return expand(item, names, repetition) * count
         case {"$concatenate": [*parts]}:
-            return "".join(expand(part) for part in parts)
+            return "".join(str(expand(part, names, repetition)) for part in parts)
+        case {"$step": [first, increment]}:
+            return first + increment * repetition
+        case {"$use": name} if names is not None:
+            return names[name]
         case dict():
-            return {key: expand(item) for key, item in value.items()}
+            return {key: expand(item, names, repetition) for key, item in value.items()}
         case list():
-            return [expand(item) for item in value]
+            return [expand(item, names, repetition) for item in value]
         case _:
             return value
