@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import Counter
@@ -52,6 +53,13 @@ def test_the_list_holds_no_requirement_that_a_vector_names() -> None:
     assert sorted(set(UNTESTED) & named()) == []
 
 
+def functions_of(path: Path) -> set[str]:
+    """The names of the functions of a module."""
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    tree = ast.parse(path.read_text("utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, functions)}
+
+
 def test_the_list_says_for_each_requirement_a_test_that_exists_or_a_reason() -> None:
     for name, entry in UNTESTED.items():
         match entry:
@@ -59,9 +67,16 @@ def test_the_list_says_for_each_requirement_a_test_that_exists_or_a_reason() -> 
                 assert len(reason) > 20, name
             case {"test": str(test)}:
                 path, _, function = test.partition("::")
-                assert re.search(rf"^(async )?def {function}\(", (ROOT / path).read_text("utf-8"), re.M), name
+                assert function.startswith("test_"), name
+                assert function in functions_of(ROOT / path), name
             case _:
                 raise AssertionError(name)
+
+
+def test_every_session_script_is_counted() -> None:
+    scripts = set((VECTORS / "sessions").glob("*.json"))
+    assert scripts
+    assert scripts <= {VECTORS / path for path, case in all_cases() if case["requirements"]}
 
 
 def test_every_case_has_a_sentence_and_requirements() -> None:
