@@ -88,6 +88,8 @@ Range: TypeAlias = tuple[Natural, Natural]
 Ranges: TypeAlias = Annotated[tuple[Range, ...], Meta(max_length=64)]
 Position: TypeAlias = tuple[Natural, Natural]
 """`(line, character)`."""
+Pixels: TypeAlias = Annotated[float, Meta(ge=-(2**53), le=2**53)]
+"""With both bounds neither NaN nor an infinity passes, which JSON cannot say to an observer."""
 Span: TypeAlias = tuple[Natural, Natural, Natural, Natural]
 """`(line, character, line, character)`."""
 
@@ -440,10 +442,10 @@ class DesignPage(Value, frozen=True, kw_only=True):
 class Box(Value, frozen=True, kw_only=True):
     """A rectangle in page space, y down, in pixels."""
 
-    x: float
-    y: float
-    width: float
-    height: float
+    x: Pixels
+    y: Pixels
+    width: Pixels
+    height: Pixels
 
 
 class DesignNode(Value, frozen=True, kw_only=True):

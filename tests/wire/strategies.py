@@ -73,7 +73,7 @@ diagnostic = st.builds(
     code=optional(name),
 )
 page = st.builds(m.DesignPage, id=name, name=name, order=natural)
-number = st.floats(allow_nan=False, allow_infinity=False)
+number = st.floats(-(2.0**53), 2.0**53)
 box = st.builds(m.Box, x=number, y=number, width=number, height=number)
 node = st.builds(
     m.DesignNode,
