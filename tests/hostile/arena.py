@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,7 @@ from streamctx.wire.messages import Edit, Hello, Subscribe, Sync, Synced, Update
 from tests.hostile.raw import HELLO, Raw, hash_of, opening
 from tests.server.raw_client import RawClient, Response
 
-__all__ = ["LIMITS", "Arena", "log_faults", "neighbour"]
+__all__ = ["LIMITS", "Arena", "log_faults", "neighbour", "until"]
 
 LIMITS: Final = Limits(
     request_head_timeout_s=1.0,
@@ -64,11 +64,10 @@ class Arena:
 
     async def get(self, path: str, *, token: str | None = "", method: str = "GET") -> Response:
         """One HTTP request; by default with the right token."""
-        token = self.token if token == "" else token
         async with self.tcp() as client:
             lines = [f"{method} {path} HTTP/1.1", f"Host: localhost:{self.port}", "Connection: close"]
             if token is not None:
-                lines.append(f"Authorization: Bearer {token}")
+                lines.append(f"Authorization: Bearer {token or self.token}")
             await client.send("\r\n".join(lines).encode() + b"\r\n\r\n")
             return await client.response()
 
@@ -137,6 +136,13 @@ async def neighbour(arena: Arena) -> AsyncIterator[None]:
             for task in (editing, observing, listening):
                 task.cancel()
             await asyncio.gather(editing, observing, listening, return_exceptions=True)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], within_s: float = 10.0) -> None:
+    """Ask again and again until it holds."""
+    async with asyncio.timeout(within_s):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 def log_faults(lines: Sequence[str]) -> list[str]:

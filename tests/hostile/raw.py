@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable
+from types import UnionType
 from typing import Any, Final
 
 import msgspec
@@ -81,7 +82,7 @@ class Raw:
     async def greet(self, hello: Hello = HELLO) -> Welcome:
         """Say HELLO, and show that WELCOME has come."""
         await self.send(hello)
-        welcome = await self.find(Welcome)
+        welcome: Welcome = await self.find(Welcome)
         self._received = welcome.next - 1
         await self.send(self._heartbeat(1))
         return welcome
@@ -127,7 +128,9 @@ class Raw:
             await self.send(self.ack(self._received + 1))
         return message
 
-    async def find(self, kind: type[Any], is_wanted: Callable[[Any], bool] = lambda _: True) -> Any:
+    async def find(
+        self, kind: type[Any] | UnionType, is_wanted: Callable[[Any], bool] = lambda _: True
+    ) -> Any:
         """The next message of a kind; what comes before it is read and dropped."""
         async with asyncio.timeout(TIMEOUT_S):
             while True:
