@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
+import msgspec
+
 from streamctx.core.documents.presence import Key
 from streamctx.limits import Limits
 from streamctx.vocabulary import Encoding, Unit
@@ -24,28 +26,19 @@ _EVENT_BYTES = 100
 """What an event weighs besides its text: a typical encoded size."""
 
 
-class FeedEntry:
+class FeedEntry(msgspec.Struct, frozen=True, gc=False):
     """One event, as shown.
 
     `variants` holds it in other units, where the numbers differ. `key` is set for
     supersedable events; `uri` is that of the event's document, if it is about one.
+    A struct of msgspec, since one is made for every event: that takes a third of the time.
     """
 
-    __slots__ = ("event", "key", "uri", "variants", "weight")
-
-    def __init__(
-        self,
-        event: FeedEvent,
-        *,
-        uri: str | None,
-        key: Key | None,
-        variants: Mapping[Unit, FeedEvent],
-    ) -> None:
-        self.event = event
-        self.uri = uri
-        self.key = key
-        self.variants = variants
-        self.weight = _weight(event)
+    event: FeedEvent
+    uri: str | None
+    key: Key | None
+    variants: Mapping[Unit, FeedEvent]
+    weight: int
 
 
 class FeedLog:
@@ -80,16 +73,17 @@ class FeedLog:
         variants: Mapping[Unit, FeedEvent] = _NO_VARIANTS,
     ) -> None:
         """Show one event. The newest one is always kept, however large it is."""
-        entry = FeedEntry(event, uri=uri, key=key, variants=variants)
+        weight = _weight(event)
         entries = self._entries
-        entries.append(entry)
+        entries.append(FeedEntry(event, uri, key, variants, weight))
         self.offset += 1
-        self._bytes += entry.weight
+        self._bytes += weight
         if self.bodies:
             self.bodies.clear()
-        while len(entries) > 1 and (
-            self._bytes > self._limits.feed_log_bytes_max or len(entries) > self._limits.feed_log_events_max
-        ):
+        limits = self._limits
+        while (self._bytes > limits.feed_log_bytes_max or len(entries) > limits.feed_log_events_max) and len(
+            entries
+        ) > 1:
             self._bytes -= entries.popleft().weight
 
     def since(self, offset: int) -> Iterator[FeedEntry] | None:
@@ -107,7 +101,7 @@ class FeedLog:
 
 
 def _weight(event: FeedEvent) -> int:
-    if isinstance(event, Edit):
+    if type(event) is Edit:
         if len(event.changes) == 1:
             return _EVENT_BYTES + len(event.changes[0].text)
         return _EVENT_BYTES + sum(20 + len(change.text) for change in event.changes)

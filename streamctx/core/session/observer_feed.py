@@ -38,6 +38,7 @@ __all__ = ["Feed", "FeedFilter", "FeedSource"]
 SyncReason: TypeAlias = Literal["subscribed", "slow", "resynced"]
 
 _PRESENCE = frozenset(SUPERSEDABLE_TYPES)
+_TEXTS = frozenset({Open, Snapshot})
 _BATCH_EVENTS_MAX = 256
 _BATCH_WEIGHT_MAX = 64 * 1024
 
@@ -79,6 +80,11 @@ class FeedFilter:
 
     documents: tuple[str, ...] | None = None
     presence: bool = True
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether there is nothing that it leaves out."""
+        return self.documents is None and self.presence
 
     def takes(self, *, uri: str | None, is_presence: bool) -> bool:
         """Whether an event is wanted: one that is about no document always is, if of that kind."""
@@ -257,18 +263,26 @@ class Feed:
             The events, the position after them, and the long text that has to follow.
         """
         taken: list[FeedEntry] = []
+        takes_all = self._filter.takes_all
+        is_plain = self._unit is self.source.source_unit
         position = self._position
         weight = 0
         for entry in entries:
             position += 1
-            if not self._takes(entry):
+            if not takes_all and not self._takes(entry):
                 continue
             taken.append(entry)
             weight += entry.weight
+            if entry.key is not None:
+                is_plain = False
             if weight > _BATCH_WEIGHT_MAX or len(taken) >= _BATCH_EVENTS_MAX:
                 break
-            if isinstance(entry.event, Open | Snapshot):
+            if type(entry.event) in _TEXTS:
+                is_plain = False
                 break
+        if is_plain:
+            # As nearly always: durable events without a whole text, in the producer's unit.
+            return [entry.event for entry in taken], position, None
         events: list[FeedEvent] = []
         seen: set[object] = set()
         long_text: str | None = None
