@@ -26,4 +26,5 @@ from streamctx.vocabulary import HashAlgorithm as HashAlgorithm
 from streamctx.vocabulary import Unit as Unit
 from streamctx.wire.changes import Change as Change
 
+__all__: list[str]
 __version__: str

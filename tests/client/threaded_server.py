@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from streamctx.hub.hub import Hub
-from streamctx.limits import DEFAULT_LIMITS, Limits
 from streamctx.server.config import ServerConfig
 from streamctx.server.embedding import OWNER, hub_for
 from streamctx.server.serve import Server
@@ -24,8 +23,8 @@ _TIMEOUT_S = 10.0
 
 
 class ThreadedServer:
-    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
-        self._limits = limits
+    def __init__(self, settings: dict[str, object]) -> None:
+        self._settings = settings
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -39,11 +38,13 @@ class ThreadedServer:
 
     def start(self) -> None:
         """Start, again on the same port if it ran before; it knows nothing of the past."""
-        config = ServerConfig(token=TOKEN, port=self.port, discovery=False, limits=self._limits)
+        settings = {"port": self.port, "token": TOKEN, "discovery": False, **self._settings}
+        config = ServerConfig(**settings)  # type: ignore[arg-type]
         self._hub = hub_for(config)
         self._server = Server(self._hub, config)
         self._run(self._server.start())
-        self.port = self._server.port
+        if config.port is not None:
+            self.port = self._server.port
 
     def drain(self) -> None:
         assert self._server is not None
@@ -93,8 +94,9 @@ class ThreadedServer:
 
 
 @contextlib.contextmanager
-def threaded_server(limits: Limits = DEFAULT_LIMITS) -> Iterator[ThreadedServer]:
-    server = ThreadedServer(limits)
+def threaded_server(**settings: object) -> Iterator[ThreadedServer]:
+    """Run one with these settings of `ServerConfig` for the length of the block."""
+    server = ThreadedServer(settings)
     try:
         server.start()
         yield server

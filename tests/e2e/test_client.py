@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import random
+import shutil
+import ssl
+import subprocess
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import anyio
+import anyio.abc
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
 
 import streamctx
 from streamctx import (
@@ -28,7 +36,21 @@ from streamctx import (
     SessionClosed,
 )
 from streamctx.client.faults import Direction, FaultKind
-from streamctx.wire.messages import DesignNode, DesignOpen, DesignPage, DesignTool, Edit, Mention
+from streamctx.limits import DEFAULT_LIMITS
+from streamctx.wire.capabilities import negotiated_limits
+from streamctx.wire.codec import encode_body
+from streamctx.wire.digests import crc32_digest
+from streamctx.wire.frames import pack_frame
+from streamctx.wire.messages import (
+    DesignNode,
+    DesignOpen,
+    DesignPage,
+    DesignTool,
+    Edit,
+    Mention,
+    ServerInfo,
+    Welcome,
+)
 from tests.client.threaded_server import TOKEN, ThreadedServer, threaded_server
 
 __all__: list[str] = []
@@ -470,7 +492,7 @@ async def test_new_server_is_given_everything_anew(server: ThreadedServer) -> No
 
 @on_each_loop
 async def test_draining_server_is_left_and_come_back_to() -> None:
-    with threaded_server(Limits(reconnect_delay_max_s=0.5)) as server:
+    with threaded_server(limits=Limits(reconnect_delay_max_s=0.5)) as server:
         async with streamctx.connect(server.url, TOKEN) as client:
             document = await client.open(_URI, "x")
             await client.flush()
@@ -632,25 +654,101 @@ def test_call_after_the_end_of_the_loop_is_refused(server: ThreadedServer) -> No
 
 @on_each_loop
 async def test_unix_socket(tmp_path: Path) -> None:
-    import asyncio
-
-    from streamctx.server.config import ServerConfig
-    from streamctx.server.embedding import hub_for
-    from streamctx.server.serve import Server
-
-    config = ServerConfig(token=TOKEN, port=None, uds=tmp_path / "s", discovery=False)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    server = Server(hub_for(config), config)
-    try:
-        asyncio.run_coroutine_threadsafe(server.start(), loop).result(5)
+    with threaded_server(port=None, uds=tmp_path / "s") as server:
         async with streamctx.connect(token=TOKEN, uds=tmp_path / "s") as client:
-            await client.ready()
             await client.open(_URI, "x")
             await client.flush()
-    finally:
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(5)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+            assert server.text(client.session_id, _URI) == "x"
+
+
+@on_each_loop
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+async def test_tls(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    await in_thread(
+        lambda: subprocess.run(["openssl", *command.split(), *names], check=True, capture_output=True)
+    )
+    context = ssl.create_default_context(cafile=certificate)
+    chooser = random.Random(4)
+    with threaded_server(tls_cert=certificate, tls_key=key) as server:
+        url = server.url.replace("ws:", "wss:")
+        async with streamctx.connect(url, TOKEN, ssl_context=context) as client:
+            document = await client.open(_URI, "x" * 300_000)
+            for _ in range(200):
+                type_at_random(document, chooser)
+                if chooser.random() < 0.1:
+                    await anyio.sleep(0.001)
+            await client.flush()
+            assert server.text(client.session_id, _URI) == document.text
+        async with streamctx.connect(url, TOKEN) as client:
+            with pytest.raises(ConnectionError, match="certificate"):
+                await client.ready()
+
+
+# A peer that does not read
+
+
+@contextlib.asynccontextmanager
+async def deaf_peer() -> AsyncIterator[tuple[str, list[int]]]:
+    """A server that upgrades and then reads nothing; gives its address and counts connections."""
+    accepted: list[int] = []
+
+    async def serve(stream: anyio.abc.SocketStream) -> None:
+        accepted.append(len(accepted))
+        async with stream:
+            protocol = ServerProtocol(subprotocols=[Subprotocol("streamctx.v1")])
+            protocol.receive_data(await stream.receive())
+            (request,) = protocol.events_received()
+            assert isinstance(request, Request)
+            protocol.send_response(protocol.accept(request))
+            await stream.send(b"".join(protocol.data_to_send()))
+            # HELLO is read, and answered with a WELCOME; then nothing more.
+            data = await stream.receive()
+            protocol.receive_data(data)
+            welcome = Welcome(
+                attempt=len(accepted),
+                session="s",
+                secret="x",
+                epoch="e",
+                lease=1,
+                verdict="new" if len(accepted) == 1 else "resumed",
+                expects=1,
+                next=1,
+                digest="xxh3-64",
+                unit="utf-16",
+                hash="xxh3-64",
+                durability="none",
+                limits=negotiated_limits(DEFAULT_LIMITS),
+                server=ServerInfo(name="deaf", version="1"),
+            )
+            body = encode_body(welcome, Encoding.MSGPACK)
+            protocol.send_binary(pack_frame(body, encoding=Encoding.MSGPACK, digest=crc32_digest))
+            await stream.send(b"".join(protocol.data_to_send()))
+            await anyio.sleep_forever()
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    async with anyio.create_task_group() as group:
+        group.start_soon(listener.serve, serve)
+        yield f"ws://127.0.0.1:{port}", accepted
+        group.cancel_scope.cancel()
+    await listener.aclose()
+
+
+@on_each_loop
+async def test_peer_that_does_not_read_is_left_and_memory_is_bounded() -> None:
+    limits = Limits(send_deadline_s=0.3, close_wait_s=0.2)
+    async with (
+        deaf_peer() as (url, accepted),
+        streamctx.connect(url, TOKEN, limits=limits, flush_s=0.0) as client,
+    ):
+        await client.ready()
+        document = await client.open(_URI, "")
+        for _ in range(3000):
+            document.edit((0, 0, 0, 0, "x" * 10_000))
+            document.cursor((0, 0))
+        assert client.counters.collapsed > 0
+        await until(lambda: len(accepted) >= 2)
+        assert client.pending < 11_000
