@@ -57,10 +57,13 @@ class Script:
         """Carry out all steps.
 
         Raises:
-            ScriptFailed: At the first step that does not hold.
+            ScriptFailed: At the first step that does not hold, or if frames are unread at the end.
         """
         script: Case = json.loads(self.path.read_text("utf-8"))
         self._run(script["steps"], "", 0)
+        for name, connection in self.connections.items():
+            if connection.receiver.unread:
+                raise self._failed("end", {}, f"frames of {name} are unread", name)
 
     def _run(self, steps: list[Case], prefix: str, repetition: int) -> None:
         for index, step in enumerate(steps):

@@ -127,6 +127,12 @@ HELLO = {"type": "hello", "attempt": 1, "client": {"name": "script"}, "digests":
 STEPS: list[dict[str, Any]] = [{"at": 0, "connect": "a"}, {"from": "a", "send": HELLO}]
 
 
+def run(folder: Path, *steps: dict[str, Any]) -> None:
+    path = folder / "script.json"
+    path.write_text(json.dumps({"steps": steps}), "utf-8")
+    Script(path, Encoding.JSON).run()
+
+
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
@@ -145,12 +151,16 @@ STEPS: list[dict[str, Any]] = [{"at": 0, "connect": "a"}, {"from": "a", "send": 
 def test_a_step_that_does_not_hold_is_told_with_what_came(
     tmp_path: Path, step: dict[str, Any], reason: str
 ) -> None:
-    path = tmp_path / "script.json"
-    path.write_text(json.dumps({"steps": [*STEPS, step]}), "utf-8")
     with pytest.raises(ScriptFailed) as failure:
-        Script(path, Encoding.JSON).run()
+        run(tmp_path, *STEPS, step)
     message = str(failure.value)
     assert "script.json with json: step 2 at 0 s" in message
     assert reason in message
     assert json.dumps(step) in message
     assert ('"type": "welcome"' in message) is ("connect" not in step)
+
+
+def test_a_script_that_leaves_frames_unread_fails(tmp_path: Path) -> None:
+    run(tmp_path, *STEPS, {"expect": "a", "message": {"type": "welcome"}})
+    with pytest.raises(ScriptFailed, match=r"step end at 0 s .*\n.*\n  reason  frames of a are unread"):
+        run(tmp_path, *STEPS)
