@@ -18,6 +18,7 @@ import anyio.to_thread
 from streamctx.client.client import Client, connect
 from streamctx.client.faults import FaultKind, FaultRates, MessageFaults
 from streamctx.errors import StreamctxError
+from streamctx.load.late_cuts import LateCuts
 from streamctx.load.performer import Performer
 from streamctx.load.report import Latencies, Report, sha256_of_texts
 from streamctx.load.script import Script
@@ -144,7 +145,7 @@ class Player:
         options = self.options
         faults = None
         if options.faults is not None:
-            faults = MessageFaults(options.faults, seed=seed)
+            faults = LateCuts(options.faults, seed=seed)
             self.faults.append(faults)
         return connect(
             options.url,
