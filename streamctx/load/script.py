@@ -41,6 +41,10 @@ class Script(Protocol):
     def edit_count(self) -> int:
         """How many edit batches it has."""
 
+    @property
+    def duration_s(self) -> float:
+        """How long it took when it was recorded."""
+
     def events(self, unit: Unit) -> Iterator[RecordedEvent]:
         """The events from the first on, times rising from 0.
 
@@ -67,6 +71,11 @@ class TraceScript:
     def edit_count(self) -> int:
         """How many edit batches it has."""
         return len(self._trace.transactions)
+
+    @property
+    def duration_s(self) -> float:
+        """How long it took when it was recorded; 0 where the trace holds no times."""
+        return self._trace.transactions[-1].at_s if self._trace.transactions else 0.0
 
     def events(self, unit: Unit) -> Iterator[RecordedEvent]:
         """The events from the first on.
@@ -125,6 +134,11 @@ class RecordingScript:
     def edit_count(self) -> int:
         """How many edit batches it has."""
         return sum(isinstance(recorded.event, Edit) for recorded in self._recorded)
+
+    @property
+    def duration_s(self) -> float:
+        """How long it took when it was recorded."""
+        return self._recorded[-1].at_s if self._recorded else 0.0
 
     def events(self, unit: Unit) -> Iterator[RecordedEvent]:
         """The events from the first on.
