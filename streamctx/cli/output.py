@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -18,6 +19,9 @@ __all__ = [
     "printable",
     "styled",
 ]
+
+# What JSON itself leaves as it is, and a terminal may obey.
+_UNESCAPED_CONTROL = re.compile("[\x7f-\x9f]")
 
 # Control characters (C0 but the tab, DEL, C1) would let a document's text or a file's name drive the
 # terminal; the bidirectional controls would let them show in another order than they stand.
@@ -50,12 +54,12 @@ def printable(text: object) -> str:
 
 def echo_json(value: object) -> None:
     """Print a value as JSON, for people and scripts."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    click.echo(_escaped(json.dumps(value, ensure_ascii=False, indent=2)))
 
 
 def echo_json_line(value: object) -> None:
     """Print a value as one line of JSON, at once."""
-    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    click.echo(_escaped(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
     sys.stdout.flush()
 
 
@@ -85,3 +89,7 @@ def age_text(seconds: float) -> str:
         if seconds < limit:
             return f"{int(seconds // divisor)} {unit}"
     return f"{int(seconds // 86_400)} d"
+
+
+def _escaped(text: str) -> str:
+    return _UNESCAPED_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
