@@ -166,6 +166,12 @@ def _announce(server: Server, *, token_file: Path | None) -> None:
         "  streamctx replay notes.jsonl               play the recording into this server",
         "  streamctx demo                             see a lossy connection lose nothing",
         "",
+        "or in `python -m asyncio`:",
+        "",
+        "  import streamctx",
+        "  async with streamctx.connect() as client:",
+        '      await client.open("file:///notes.md", "hello\\n")',
+        "",
     ]
     click.echo("\n".join(lines))
     sys.stdout.flush()
