@@ -101,12 +101,10 @@ async def _show(player: Player) -> None:
 
     console = Console(highlight=False)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        try:
-            while True:
-                live.update(_screen(player, console), refresh=True)
-                await anyio.sleep(_FRAME_S)
-        finally:
+        player.before_closing = lambda: live.update(_screen(player, console), refresh=True)
+        while True:
             live.update(_screen(player, console), refresh=True)
+            await anyio.sleep(_FRAME_S)
 
 
 def _plain_line(player: Player) -> str:
@@ -175,9 +173,9 @@ def _screen(player: Player, console: Console) -> RenderableType:
     views = Table.grid(expand=True)
     views.add_column(ratio=1)
     views.add_column(ratio=1)
-    status = "" if player.producer is None else f" [{player.producer.status}]"
+    status = "" if player.producer is None else f", {player.producer.status}"
     views.add_row(
-        Panel(_view(mine, performer.cursor, height), title="editor" + printable(status), height=height + 2),
+        Panel(_view(mine, performer.cursor, height), title=f"editor{status}", height=height + 2),
         Panel(
             _view(None if copy is None else copy.buffer, _agent_cursor(player, alias), height),
             title="what the agent sees",
@@ -186,12 +184,9 @@ def _screen(player: Player, console: Console) -> RenderableType:
     )
     total = player.script.edit_count
     done = performer.edits - performer.acks.waiting
-    return Group(
-        views,
-        ProgressBar(total=total, completed=done),
-        f"{done:,} of {total:,} edits acknowledged",
-        _figures(player),
-    )
+    bar = Table.grid(expand=True)
+    bar.add_row(ProgressBar(total=total, completed=done))
+    return Group(views, bar, f"{done:,} of {total:,} edits acknowledged", _figures(player))
 
 
 def _figures(player: Player) -> RenderableType:

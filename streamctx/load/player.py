@@ -95,6 +95,8 @@ class Player:
         self.faults: list[MessageFaults] = []
         self.lost = 0
         """Events that an end gave up; every one was replaced by a snapshot."""
+        self.before_closing: Callable[[], None] = lambda: None
+        """Called when all is judged and the clients are still there."""
         self._fetch = fetch
         self._is_pacing = False
         self._edited = anyio.Event()
@@ -175,6 +177,7 @@ class Player:
             seconds = producer.now() - self._started_at
             with anyio.CancelScope(shield=True):
                 report = await self._report(producer, performer, seconds)
+            self.before_closing()
             group.cancel_scope.cancel()
         return report
 
