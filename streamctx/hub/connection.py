@@ -138,9 +138,10 @@ class Connection:
         held = self._held
         if held is None or self._is_over:
             return
-        peer = self.peer
+        peer, session = self.peer, held.session
+        is_writable = peer.is_writable
         try:
-            frames = held.session.flush(now, is_writable=peer.is_writable)
+            frames = session.flush(now, is_writable=is_writable)
         except RemoteProtocolError as error:
             self.fail(error, now)
             return
@@ -149,7 +150,8 @@ class Connection:
             return
         if frames:
             self._send(frames)
-        peer.set_timer(held.session.next_timeout(is_writable=peer.is_writable))
+            is_writable = peer.is_writable
+        peer.set_timer(session.next_timeout(is_writable=is_writable))
 
     def establish(self, held: Held, welcome: Message) -> None:
         """Own a session from now on, and welcome its client."""

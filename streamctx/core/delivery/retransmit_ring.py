@@ -136,6 +136,15 @@ class RetransmitRing:
         """Whether `record` would take a frame of that size."""
         return len(self._entries) < self._events_max and self._held_bytes + size_bytes <= self._bytes_max
 
+    def may_send(self, size_bytes: int, *, in_flight_events_max: int, in_flight_bytes_max: int) -> bool:
+        """Whether a frame of that size keeps what is in flight within a window, and there is room for it."""
+        return (
+            self._in_flight_events < in_flight_events_max
+            and self._in_flight_bytes + size_bytes <= in_flight_bytes_max
+            and len(self._entries) < self._events_max
+            and self._held_bytes + size_bytes <= self._bytes_max
+        )
+
     def record(
         self,
         sequence: int,
@@ -246,7 +255,8 @@ class RetransmitRing:
             raise _bad_sequence(f"received is {received}, the next number to be sent {next_sequence}")
         if release_below > received:
             raise _bad_sequence(f"released below {release_below}, received only below {received}")
-        _require_sent(ranges, next_sequence)
+        if ranges:
+            _require_sent(ranges, next_sequence)
 
         samples: list[float] = []
         was_received = self._received
@@ -255,14 +265,15 @@ class RetransmitRing:
         if received > was_received:
             if len(above) == 0:
                 self._mark_received(was_received, received, release_below, samples)
+                self._received = received
             else:
                 for start, stop in above.gaps(was_received, received):
                     self._mark_received(start, stop, release_below, samples)
                 for start, stop in above.within(was_received, release_below):
                     self._release(start, stop)
-            # It may have reached what was received above.
-            self._received = above.first_absent(received)
-            above.clear_below(self._received)
+                # It may have reached what was received above.
+                self._received = above.first_absent(received)
+                above.clear_below(self._received)
         if release_below > self._released:
             self._release(self._released, min(release_below, was_received))
             self._released = release_below

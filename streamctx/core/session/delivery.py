@@ -227,12 +227,11 @@ class Delivery:
 
     def can_send(self, size_bytes: int = 0) -> bool:
         """Whether credit, window and ring take one more numbered frame of that size."""
-        ring = self._ring
-        return (
-            ring.next_sequence < self._peer_limit
-            and ring.in_flight_events < self._limits.window_events_max
-            and (ring.in_flight_bytes + size_bytes <= self._limits.window_bytes_max)
-            and ring.has_room(size_bytes)
+        ring, limits = self._ring, self._limits
+        return ring.next_sequence < self._peer_limit and ring.may_send(
+            size_bytes,
+            in_flight_events_max=limits.window_events_max,
+            in_flight_bytes_max=limits.window_bytes_max,
         )
 
     # What happened outside.
@@ -310,13 +309,13 @@ class Delivery:
         return [(sequence, item, True) for sequence, item in self._window.release()]
 
     def _receive_unnumbered(self, item: Item, now: float) -> Sequence[Delivered]:
+        if isinstance(item, Ack):
+            self._take_ack(item, now)
+            return _NOTHING
         if isinstance(item, Heartbeat):
             self._ack_due = True
             self._take_ack(item, now)
             self._window.announce_next(item.next)
-            return _NOTHING
-        if isinstance(item, Ack):
-            self._take_ack(item, now)
             return _NOTHING
         if isinstance(item, Nack):
             self._answer(item, now)
@@ -524,9 +523,11 @@ class Delivery:
 
     def next_timeout(self) -> float:
         """When `handle_timeout` is due."""
-        due = self._last_sent + self._limits.heartbeat_s
-        dead = self._last_received + self._limits.dead_s
-        due = min(due, dead)
+        limits = self._limits
+        due = self._last_sent + limits.heartbeat_s
+        dead = self._last_received + limits.dead_s
+        if dead < due:
+            due = dead
         if self._probe_at is not None and self._probe_at < due:
             due = self._probe_at
         if self._gaps.is_active:
@@ -567,6 +568,8 @@ class Delivery:
 
     def _probe_interval(self) -> float:
         base = max(self._limits.tail_probe_s, 2 * self._rtt.rtt_s)
+        if not self._probes:
+            return min(base, self._limits.heartbeat_s)
         return float(min(base * 2 ** min(self._probes, 10), self._limits.heartbeat_s))
 
     def _ask(self, now: float) -> None:

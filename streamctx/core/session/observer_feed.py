@@ -108,6 +108,7 @@ class Feed:
         "_encoding",
         "_filter",
         "_frame_bytes_max",
+        "_log",
         "_min_interval_s",
         "_position",
         "_state",
@@ -138,6 +139,7 @@ class Feed:
             frame_bytes_max: No body is longer than fits a frame of this size.
         """
         self.source = source
+        self._log = source.log
         self.subscription = subscription
         self.resyncs = 0
         self.unencodable = 0
@@ -156,7 +158,7 @@ class Feed:
     @property
     def has_more(self) -> bool:
         """Whether `next_body` has anything to say, now or at `due_at`."""
-        return self._state is not None or self._position != self.source.log.offset
+        return self._state is not None or self._position != self._log.offset
 
     @property
     def due_at(self) -> float:
@@ -174,7 +176,7 @@ class Feed:
             if self._fits(body):
                 return body
             self.unencodable += 1
-        if self._position == self.source.log.offset or now < self._due_at:
+        if self._position == self._log.offset or now < self._due_at:
             return None
         return self._next_update(now)
 
@@ -187,7 +189,7 @@ class Feed:
     def _sync_messages(self, reason: SyncReason) -> Iterator[Message]:
         """The state of one moment: everything is looked up when the first message is asked for."""
         source = self.source
-        offset = source.log.offset
+        offset = self._log.offset
         events = [
             event
             for event, uri in source.state_events(self._unit)
@@ -210,7 +212,7 @@ class Feed:
         yield Synced(session=source.session_id, offset=offset)
 
     def _next_update(self, now: float) -> bytes | None:
-        log = self.source.log
+        log = self._log
         key = (self._told, log.offset, self._unit, self._encoding, self._filter)
         shared = log.bodies.get(key)
         if shared is not None:
@@ -238,7 +240,7 @@ class Feed:
 
     def _one_by_one(self, now: float) -> bytes | None:
         """A batch does not fit a frame in this encoding: send its first event alone, or the state anew."""
-        entries = self.source.log.since(self._position)
+        entries = self._log.since(self._position)
         assert entries is not None
         for entry in entries:
             self._position += 1

@@ -513,7 +513,7 @@ class ServerSession:
         if replies or not self._feeds:
             return
         for feed in list(self._feeds.values()):
-            while delivery.can_send(room):
+            while feed.has_more and delivery.can_send(room):
                 body = feed.next_body(now)
                 if body is None:
                     break
