@@ -1,0 +1,116 @@
+"""`streamctx doctor` finds what is broken, and leaves what is sound alone."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamctx.cli.checks import DEPENDENCIES, EXTRAS, check_extras, check_import_name
+from tests.cli.running import Home
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+
+def names_of(requirements: list[str]) -> tuple[str, ...]:
+    return tuple(re.split(r"[^\w-]", requirement, maxsplit=1)[0] for requirement in requirements)
+
+
+def findings(home: Home, *, status: int) -> dict[str, dict[str, Any]]:
+    result = home.run("doctor", "--json")
+    assert (result.returncode, result.stderr) == (status, "")
+    report = json.loads(result.stdout)
+    assert report["ok"] is (status == 0)
+    return {finding["check"]: finding for finding in report["findings"]}
+
+
+def test_dependencies_are_those_of_the_distribution() -> None:
+    assert set(names_of(PROJECT["dependencies"])) == set(DEPENDENCIES)
+
+
+def test_extras_are_those_of_the_distribution() -> None:
+    extras = {extra: names_of(names) for extra, names in PROJECT["optional-dependencies"].items()}
+    assert extras == EXTRAS
+
+
+def test_missing_extra_is_no_fault_and_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_version(_: str) -> str:
+        raise importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(importlib.metadata, "version", no_version)
+    [finding] = check_extras()
+    assert finding.status == "ok"
+    assert finding.message == "not installed; pip install 'streamctx-server[watch]'"
+
+
+def test_other_project_of_that_name_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        importlib.metadata, "packages_distributions", lambda: {"streamctx": ["streamctx-server", "other"]}
+    )
+    [finding] = check_import_name()
+    assert finding.status == "warning"
+    assert finding.message.startswith("other also provides the module streamctx")
+
+
+@pytest.mark.e2e
+def test_sound_installation_passes(home: Home) -> None:
+    found = findings(home, status=0)
+    assert {finding["status"] for finding in found.values()} == {"ok"}
+    assert found["servers"]["message"].startswith("none runs")
+    assert "went over a WebSocket on loopback" in found["self-test"]["message"]
+    result = home.run("doctor")
+    assert result.returncode == 0
+    assert len(result.stdout.splitlines()) == len(found)
+    # It has left nothing behind.
+    assert not (home.path / "state").exists()
+
+
+@pytest.mark.e2e
+def test_running_server_is_asked(home: Home) -> None:
+    with home.serve() as server:
+        found = findings(home, status=0)
+        message = found[f"server {server.process.pid}"]["message"]
+        assert message.startswith(server.ready["http_url"])
+        assert message.endswith("health ok, token accepted")
+        assert "mode 0600 in a directory of mode 0700" in found["token file"]["message"]
+
+
+@pytest.mark.e2e
+def test_token_file_that_others_can_read_is_broken(home: Home) -> None:
+    with home.serve() as server:
+        os.chmod(server.ready["token_file"], 0o644)
+        found = findings(home, status=1)
+        assert found["token file"]["status"] == "broken"
+        assert "chmod 0600" in found["token file"]["message"]
+
+
+@pytest.mark.e2e
+def test_server_that_does_not_answer_is_broken(home: Home) -> None:
+    directory = home.runtime / "streamctx"
+    directory.mkdir(mode=0o700)
+    record = directory / f"{os.getpid()}.json"
+    record.write_text(
+        json.dumps(
+            {
+                "protocol": 1,
+                "url": "ws://127.0.0.1:1/v1/stream",
+                "http_url": "http://127.0.0.1:1",
+                "pid": os.getpid(),
+                "started": 1.0,
+                "version": "1",
+            }
+        )
+    )
+    record.chmod(0o600)
+    found = findings(home, status=1)
+    assert found[f"server {os.getpid()}"] == {
+        "check": f"server {os.getpid()}",
+        "status": "broken",
+        "message": "http://127.0.0.1:1 cannot be reached: Connection refused",
+    }
