@@ -18,6 +18,7 @@ import anyio
 from streamctx import __version__
 from streamctx.cli.rest import RequestFailed, get_json
 from streamctx.cli.target import Target
+from streamctx.cli.tasks import run_async
 from streamctx.client.client import connect
 from streamctx.errors import ConfigurationError, StreamctxError
 from streamctx.hub.hub import Hub
@@ -168,7 +169,7 @@ def check_servers() -> Iterator[Finding]:
 def check_loopback() -> Iterator[Finding]:
     """A server and a client in this process, over a real socket, for a moment."""
     try:
-        took_s = anyio.run(_edit_over_loopback)
+        took_s = run_async(_edit_over_loopback)
     except TimeoutError:
         message = f"nothing within {_SELF_TEST_TIMEOUT_S:g} s: does something filter loopback connections?"
         yield Finding("self-test", "broken", message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
@@ -17,12 +16,13 @@ from streamctx.cli.event_line import event_summary
 from streamctx.cli.output import echo_json_line, printable, styled
 from streamctx.cli.sessions import short_id
 from streamctx.cli.target import Target
+from streamctx.cli.tasks import end_at_signal
 from streamctx.cli.views import name_of
 from streamctx.client.client import Client, connect
 from streamctx.client.observation import ObservationChange
 from streamctx.wire.messages import Attachment, DesignOpen, FeedEvent, Open, Part
 
-__all__ = ["TailPrinter", "client_of", "end_at_signal", "follow"]
+__all__ = ["TailPrinter", "client_of", "follow"]
 
 _STATUS_INTERVAL_S = 0.5
 
@@ -37,7 +37,7 @@ async def follow(target: Target, session_id: str, *, as_json: bool) -> None:
     """
     printer = TailPrinter(as_json=as_json)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(end_at_signal, tasks.cancel_scope)
+        tasks.start_soon(end_at_signal, tasks.cancel_scope.cancel)
         async with client_of(target, name="streamctx tail", role="observe") as client:
             await client.ready()
             tasks.start_soon(_tell_status, client)
@@ -120,14 +120,6 @@ def client_of(
         role=role,
         flush_s=2.0,
     )
-
-
-async def end_at_signal(scope: anyio.CancelScope) -> None:
-    """Cancel a scope when the process is asked to end, so that it ends cleanly."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            scope.cancel()
-            return
 
 
 async def _tell_status(client: Client) -> None:

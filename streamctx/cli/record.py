@@ -44,10 +44,9 @@ def command(
     """
     if importlib.util.find_spec("watchfiles") is None:
         raise StreamctxError("record needs watchfiles; install streamctx-server[watch]")
-    import anyio
-
     from streamctx.cli.followed_file import followed_files
     from streamctx.cli.recorder import record
+    from streamctx.cli.tasks import run_async
 
     files = followed_files(uris)
     if any(file.path == output.absolute() for file in files):
@@ -58,5 +57,5 @@ def command(
             target = find_target(url, token_file)
         except NoServerError:
             click.echo("No server runs here: nothing is pushed, only recorded.", err=True)
-    count = anyio.run(lambda: record(files, output, target, is_overwriting=overwrite))
+    count = run_async(lambda: record(files, output, target, is_overwriting=overwrite))
     click.echo(f"{count} events in {output}; play them with: streamctx replay {output}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -18,6 +17,7 @@ from streamctx.cli.followed_file import FollowedFile, UnreadableFile
 from streamctx.cli.following import client_of
 from streamctx.cli.output import printable
 from streamctx.cli.target import Target
+from streamctx.cli.tasks import end_at_signal
 from streamctx.client.client import Client
 from streamctx.client.document import Document
 from streamctx.errors import ConfigurationError, SessionClosed
@@ -147,7 +147,7 @@ async def _follow(files: Sequence[FollowedFile], recorder: _Recorder) -> None:
     folders = {file.path.parent for file in files}
     stop = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_at_signal, stop)
+        tasks.start_soon(end_at_signal, stop.set)
         async for _ in awatch(
             *folders,
             watch_filter=None,
@@ -170,10 +170,3 @@ async def _look(file: FollowedFile, recorder: _Recorder) -> None:
         recorder.take(file, file.look())
     except UnreadableFile as error:
         click.echo(f"Not followed for now: {error}", err=True)
-
-
-async def _stop_at_signal(stop: anyio.Event) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            stop.set()
-            return

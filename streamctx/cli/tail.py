@@ -26,13 +26,12 @@ def command(*, session: str | None, url: str | None, token_file: Path | None, as
     SESSION is the beginning of a session's id, as `streamctx sessions` lists it; without it, every session is
     followed, also those to come. Ctrl-C ends it.
     """
-    import anyio
-
     from streamctx.cli.following import follow
+    from streamctx.cli.tasks import run_async
     from streamctx.cli.views import fetch_sessions, find_by_prefix, parse_sessions
 
     target = find_target(url, token_file)
     session_id = "*"
     if session is not None:
         session_id = find_by_prefix(parse_sessions(fetch_sessions(target)), session).session
-    anyio.run(lambda: follow(target, session_id, as_json=as_json))
+    run_async(lambda: follow(target, session_id, as_json=as_json))

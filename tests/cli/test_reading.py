@@ -223,3 +223,37 @@ def test_tail_says_that_the_connection_is_lost(home: Home) -> None:
         assert process.stderr.readline() == "(reconnecting)\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("arguments", [["tail"], ["tail", "nothing"]])
+def test_tail_without_the_right_token_is_one_line_and_status_1(
+    server: RunningServer, arguments: list[str]
+) -> None:
+    result = server.home.run(*arguments, STREAMCTX_TOKEN="wrong-token-of-nobody")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_tail_of_a_server_that_is_not_there_is_one_line_and_status_1(server: RunningServer) -> None:
+    result = server.home.run("tail", "--url", "ws://127.0.0.1:1", STREAMCTX_TOKEN=server.token)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_tail_ends_quietly_when_nobody_reads_it_any_more(server: RunningServer) -> None:
+    async def run() -> None:
+        async with editor(server) as (client, document):
+            with server.home.start("tail") as process:
+                assert process.stdout is not None
+                await anyio.to_thread.run_sync(process.stdout.readline)
+                process.stdout.close()
+                while process.poll() is None:
+                    document.edit((0, 0, 0, 0, "x"))
+                    await client.flush()
+                    await anyio.sleep(0.02)
+                assert process.stderr is not None
+                assert (process.returncode, process.stderr.read()) == (1, "")
+
+    anyio.run(run)
