@@ -13,9 +13,9 @@ import click
 
 from streamctx import __version__
 from streamctx.cli.output import styled
+from streamctx.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from streamctx.hub.ports import HubPort
     from streamctx.server.config import ServerConfig
     from streamctx.server.serve import Server
 
@@ -114,9 +114,9 @@ def command(
         ready_file=ready_file,
         allow_insecure_bind=insecure,
     )
-    logging.basicConfig(
-        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    # Libraries keep their warnings only: what they log below that can hold what must not be logged.
+    logging.getLogger("streamctx").setLevel(log_level.upper())
     _serve(config, debug_log, debug_log_bytes_max=debug_log_mb * 1_000_000)
 
 
@@ -128,10 +128,9 @@ def _serve(config: ServerConfig, debug_log: Path | None, *, debug_log_bytes_max:
 
     principal = Principal("owner", frozenset({"produce", "observe", "resource", "admin"}))
     tokens = {resolve_token(config): principal}
-    hub: HubPort
+    announce = functools.partial(_announce, token_file=token_file_of(config))
     if debug_log is None:
-        hub = Hub(tokens=tokens, version=__version__, limits=config.limits)
-        run(hub, config, on_ready=functools.partial(_announce, token_file=token_file_of(config)))
+        run(Hub(tokens=tokens, version=__version__, limits=config.limits), config, on_ready=announce)
         return
     from streamctx.hub.recorder import RecordingHub
 
@@ -142,8 +141,13 @@ def _serve(config: ServerConfig, debug_log: Path | None, *, debug_log_bytes_max:
         limits=config.limits,
         bytes_max=debug_log_bytes_max,
     ) as hub:
-        click.echo(f"Recording every input to {debug_log}; it holds document text and secrets.", err=True)
-        run(hub, config, on_ready=functools.partial(_announce, token_file=token_file_of(config)))
+        try:
+            click.echo(f"Recording every input to {debug_log}; it holds document text and secrets.", err=True)
+            run(hub, config, on_ready=announce)
+        except ConfigurationError:
+            # It never started; the next try shall find the name free.
+            debug_log.unlink()
+            raise
 
 
 def _announce(server: Server, *, token_file: Path | None) -> None:

@@ -54,6 +54,9 @@ def test_port_in_use_names_the_server_that_holds_it(home: Home) -> None:
         port = server.url.split(":")[2].split("/")[0]
         result = home.run("serve", "--port", port)
         assert result.returncode == 2
+        log = home.path / "debug.log"
+        assert home.run("serve", "--port", port, "--debug-log", str(log)).returncode == 2
+        assert not log.exists()
         assert result.stderr == (
             f"Error: port: {port} is in use by the streamctx server with process id "
             f"{server.process.pid} ({server.ready['http_url']}); 0 takes a free one\n"
