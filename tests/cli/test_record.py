@@ -77,7 +77,7 @@ def test_changes_are_pushed_and_recorded(home: Home, work: Path) -> None:
     assert "a.py edit to version 1: 2:1 insert 'two↵'" in told
     events = recorded(output)
     assert f"{len(events)} events in {output}" in told
-    assert [event.event.document for event in events if isinstance(event.event, Close)] == [1, 2]
+    assert not any(isinstance(event.event, Close) for event in events)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
