@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from streamctx.core.documents.text_buffer import TextBuffer
 from streamctx.errors import ErrorCode, EventRefused
 from streamctx.limits import Limits
@@ -46,6 +48,7 @@ class Document:
         "is_stale",
         "metadata",
         "saved_version",
+        "stale_reason",
         "unfit_count",
         "unit",
         "verified_version",
@@ -58,13 +61,15 @@ class Document:
         self._transfer: _Transfer | None = None
         self.unit = unit
         self.hash_algorithm = hash_algorithm
-        self.metadata = opened
+        self.metadata = _without_text(opened)
         self.buffer: TextBuffer | None = None
         self.version = opened.version
         self.verified_version: int | None = None
         """The last version at which the editor's hash was equal to ours."""
         self.saved_version: int | None = None
         self.is_stale = False
+        self.stale_reason = ""
+        """Why it is stale, if it is."""
         self.unfit_count = 0
         """Texts in a row that were refused; counted by the session, reset by a fitting one."""
         self.edit_count = 0
@@ -108,9 +113,7 @@ class Document:
         self._transfer = None
         if (message.text is None) is (message.parts is None):
             raise EventRefused(ErrorCode.BAD_PART, "exactly one of text and parts is expected")
-        if isinstance(message, Open):
-            self.metadata = message
-        elif message.version < self.version:
+        if isinstance(message, Snapshot) and message.version < self.version:
             raise EventRefused(
                 ErrorCode.BAD_VERSION,
                 f"snapshot of version {message.version}, after version {self.version}",
@@ -174,6 +177,8 @@ class Document:
         """
         buffer = TextBuffer(text, unit=self.unit)
         _check_whole(buffer, length=message.length, hash_=message.hash, algorithm=self.hash_algorithm)
+        if isinstance(message, Open):
+            self.metadata = _without_text(message)
         self.buffer = buffer
         self.version = message.version
         self.verified_version = message.version
@@ -207,11 +212,14 @@ class Document:
                 f"length {edit.length} before the edit, found {buffer.length}",
                 expected=buffer.length,
             )
-        if buffer.byte_length > self._limits.document_bytes_max - self._limits.websocket_message_bytes_max:
-            # Only near the limit is it worth the count.
-            added = sum(len(change.text.encode()) for change in edit.changes)
-            self._check_size(buffer.byte_length + added)
         simultaneous = edit.mode == "sim"
+        if buffer.byte_length > self._limits.document_bytes_max - self._limits.websocket_message_bytes_max:
+            # Only near the limit is it worth the count, and only where that is not enough a copy.
+            added = sum(len(change.text.encode()) for change in edit.changes)
+            if buffer.byte_length + added > self._limits.document_bytes_max:
+                copy = TextBuffer(buffer.text(), unit=self.unit)
+                copy.apply(edit.changes, simultaneous=simultaneous)
+                self._check_size(copy.byte_length)
         if units:
             converted = buffer.apply_and_convert(edit.changes, units, simultaneous=simultaneous)
         else:
@@ -269,6 +277,10 @@ class Document:
                 f"{size} bytes of text in one message, limit {self._limits.part_text_bytes_max}: send it in parts",
                 expected=self._limits.part_text_bytes_max,
             )
+
+
+def _without_text(message: Open) -> Open:
+    return msgspec.structs.replace(message, text=None, parts=None)
 
 
 def _check_whole(buffer: TextBuffer, *, length: int, hash_: str, algorithm: HashAlgorithm) -> None:

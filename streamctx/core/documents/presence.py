@@ -26,8 +26,8 @@ __all__ = ["Key", "Presence", "Slot", "Variants", "check_positions", "check_span
 Key: TypeAlias = tuple[str, int, str]
 """Kind, alias (0 for the session itself), view."""
 
-Variants: TypeAlias = Mapping[Unit, SupersedableEvent]
-"""The same event with its positions in other units, where the numbers differ."""
+Variants: TypeAlias = Mapping[Unit, SupersedableEvent | None]
+"""The same event with its positions in other units, where the numbers differ; `None` where they cannot be said."""
 
 
 @dataclass(slots=True)
@@ -76,9 +76,11 @@ class Presence:
     def park(self, key: Key, sequence: int, event: SupersedableEvent) -> None:
         """Keep an event until its document is ready for it (PRS-2)."""
         slot = self._slot(key)
+        if slot.parked is not None:
+            self._unpark(key, slot)  # A newer focus may wait for another document.
         slot.sequence = sequence
         slot.parked = event
-        self._parked.setdefault(key[1], {})[key] = None
+        self._parked.setdefault(event.document or 0, {})[key] = None
 
     def take_parked(self, alias: int, version: int | None) -> list[tuple[Key, int, SupersedableEvent]]:
         """Take what waited for a document to reach `version`; `None` takes what has no version."""
@@ -102,11 +104,23 @@ class Presence:
         """Whether anything waits; cheap enough to ask after every edit."""
         return bool(self._parked)
 
-    def forget_document(self, alias: int) -> None:
-        """Drop all keys of a document (PRS-5)."""
+    def forget_document(self, alias: int) -> bool:
+        """Drop all keys of a document, and what waits for it (PRS-5).
+
+        Returns:
+            Whether a focus was waiting for it.
+        """
+        waiting = self._parked.pop(alias, {})
+        for key in waiting:
+            self._slots[key].parked = None
         for key in [key for key in self._slots if key[1] == alias]:
             del self._slots[key]
-        self._parked.pop(alias, None)
+        return any(key[1] != alias for key in waiting)
+
+    def sequence_of(self, key: Key) -> int:
+        """The number of the newest event of a key; 0 if there is none."""
+        slot = self._slots.get(key)
+        return 0 if slot is None else slot.sequence
 
     def current(self) -> Iterator[tuple[Key, SupersedableEvent, Variants]]:
         """Yield every present value, in the order in which the keys appeared."""
@@ -126,11 +140,13 @@ class Presence:
         return slot
 
     def _unpark(self, key: Key, slot: Slot) -> None:
+        assert slot.parked is not None
+        alias = slot.parked.document or 0
         slot.parked = None
-        keys = self._parked[key[1]]
+        keys = self._parked[alias]
         del keys[key]
         if not keys:
-            del self._parked[key[1]]
+            del self._parked[alias]
 
 
 def key_of(event: SupersedableEvent) -> Key:

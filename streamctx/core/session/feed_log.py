@@ -15,13 +15,23 @@ import msgspec
 from streamctx.core.documents.presence import Key
 from streamctx.limits import Limits
 from streamctx.vocabulary import Encoding, Unit
-from streamctx.wire.messages import Edit, FeedEvent, Open, Snapshot
+from streamctx.wire.messages import (
+    DesignOpen,
+    DesignSelection,
+    Diagnostics,
+    Edit,
+    FeedEvent,
+    Mention,
+    Open,
+    Selection,
+    Snapshot,
+)
 
 __all__ = ["FeedEntry", "FeedLog"]
 
 BodyKey: TypeAlias = tuple[int, int, Unit, Encoding, object]
 
-_NO_VARIANTS: Mapping[Unit, FeedEvent] = {}
+_NO_VARIANTS: Mapping[Unit, FeedEvent | None] = {}
 _EVENT_BYTES = 100
 """What an event weighs besides its text: a typical encoded size."""
 
@@ -29,7 +39,7 @@ _EVENT_BYTES = 100
 class FeedEntry(msgspec.Struct, frozen=True, gc=False):
     """One event, as shown.
 
-    `variants` holds it in other units, where the numbers differ. `key` is set for
+    `variants` holds it in other units, where the numbers differ, or `None` where they cannot be said. `key` is set for
     supersedable events; `uri` is that of the event's document, if it is about one.
     A struct of msgspec, since one is made for every event: that takes a third of the time.
     """
@@ -37,7 +47,7 @@ class FeedEntry(msgspec.Struct, frozen=True, gc=False):
     event: FeedEvent
     uri: str | None
     key: Key | None
-    variants: Mapping[Unit, FeedEvent]
+    variants: Mapping[Unit, FeedEvent | None]
     weight: int
 
 
@@ -70,7 +80,7 @@ class FeedLog:
         *,
         uri: str | None = None,
         key: Key | None = None,
-        variants: Mapping[Unit, FeedEvent] = _NO_VARIANTS,
+        variants: Mapping[Unit, FeedEvent | None] = _NO_VARIANTS,
     ) -> None:
         """Show one event. The newest one is always kept, however large it is."""
         weight = _weight(event)
@@ -105,6 +115,14 @@ def _weight(event: FeedEvent) -> int:
         if len(event.changes) == 1:
             return _EVENT_BYTES + len(event.changes[0].text)
         return _EVENT_BYTES + sum(20 + len(change.text) for change in event.changes)
-    if isinstance(event, Open | Snapshot):
+    if isinstance(event, Open | Snapshot | Mention):
         return _EVENT_BYTES + len(event.text or "")
+    if isinstance(event, Selection):
+        return _EVENT_BYTES + 20 * len(event.ranges)
+    if isinstance(event, Diagnostics):
+        return _EVENT_BYTES + sum(60 + len(item.message) for item in event.items)
+    if isinstance(event, DesignSelection):
+        return _EVENT_BYTES + sum(100 + len(node.name) + len(node.text or "") for node in event.nodes)
+    if isinstance(event, DesignOpen):
+        return _EVENT_BYTES + sum(40 + len(page.id) + len(page.name) for page in event.pages)
     return _EVENT_BYTES

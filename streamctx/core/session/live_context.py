@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 
 from streamctx.core.documents.document import Document
-from streamctx.core.documents.presence import Key, Presence, check_positions, check_span, key_of
+from streamctx.core.documents.presence import Key, Presence, Variants, check_positions, check_span, key_of
 from streamctx.core.documents.translation import translations
 from streamctx.core.documents.units import length_in
 from streamctx.core.session.feed_log import FeedLog
@@ -80,7 +80,8 @@ class ContextCounters:
 class LiveContext:
     """The documents and presence of one producer's session.
 
-    An alias is in at most one of `_documents`, `_designs` and `_refused`.
+    An alias is in at most one of `_documents`, `_designs` and `_refused`; `_shown` are the
+    documents whose text observers have seen.
     """
 
     __slots__ = (
@@ -93,6 +94,7 @@ class LiveContext:
         "_limits",
         "_presence",
         "_refused",
+        "_shown",
         "_stale_designs",
         "_text_bytes",
         "_unit",
@@ -126,6 +128,7 @@ class LiveContext:
         self._designs: dict[int, DesignOpen] = {}
         self._stale_designs: set[int] = set()
         self._refused: dict[int, ErrorCode] = {}
+        self._shown: set[int] = set()
         self._presence = Presence(limits.supersedable_keys_max)
         self.feed = FeedLog(limits)
         self.counters = ContextCounters()
@@ -190,15 +193,20 @@ class LiveContext:
                 )
             )
             if document.is_stale:
-                events.append((Stale(document=alias, reason="refused"), document.uri))
+                events.append((Stale(document=alias, reason=document.stale_reason), document.uri))
         for alias, design in self._designs.items():
             events.append((design, design.uri))
             if alias in self._stale_designs:
                 events.append((Stale(document=alias, reason="plugin_closed"), design.uri))
-        for key, event, variants in self._presence.current():
+        for _, event, variants in self._presence.current():
             shown = event if unit is self._unit else variants.get(unit, event)
-            events.append((shown, self._uri_of(key[1])))
+            if shown is not None:
+                events.append((shown, self._uri_shown(event)))
         return events
+
+    def _uri_shown(self, event: SupersedableEvent) -> str | None:
+        """The URI that a filter looks at: that of a document which is gone is empty."""
+        return None if event.document is None else self._uri_of(event.document) or ""
 
     def _uri_of(self, alias: int) -> str | None:
         document = self._documents.get(alias)
@@ -232,6 +240,8 @@ class LiveContext:
             alias = getattr(event, "document", None)
             document = self._documents.get(alias or 0)
             if document is not None and isinstance(event, Edit | Version):
+                if refusal.code in _CLOSES_DOCUMENT:
+                    return self._refuse_document(document.alias, refusal, sequence)
                 reason: Reason = "mismatch" if isinstance(event, Version) else "refused"
                 return self._diverge(document, refusal, sequence, reason=reason)
             return (self._error(refusal, sequence, alias),)
@@ -246,13 +256,19 @@ class LiveContext:
         requests: list[SnapshotRequest] = []
         for alias in list(self._documents) if aliases is None else aliases:
             document = self._documents.get(alias)
-            if document is None or document.is_stale:
+            if document is None:
                 continue
             document.abandon_text()
-            self._mark_stale(document, "lost")
+            if not document.is_stale:
+                self._mark_stale(document, "lost")
             if ask:
+                # Also of one that is stale already: the snapshot on its way may be what was lost.
                 requests.append(SnapshotRequest(document=alias, reason="lost", version=document.version))
         return requests
+
+    def is_refused(self, alias: int) -> bool:
+        """Whether a document was refused: nothing of it is to be kept (DOC-7, SEC-3)."""
+        return alias in self._refused
 
     def end(self) -> None:
         """Give the session's share of the text budget back."""
@@ -268,7 +284,7 @@ class LiveContext:
         try:
             if self._is_excluded(event.uri):
                 raise EventRefused(ErrorCode.EXCLUDED, "the document is on the redaction list")
-            self._check_alias(alias, event.uri)
+            self._check_alias(alias, event.uri, is_design=False)
             if known is None:
                 self._check_count()
                 known = Document(
@@ -323,6 +339,7 @@ class LiveContext:
         document.unfit_count = 0
         self.counters.applied += 1
         self.counters.healed += was_stale
+        self._shown.add(document.alias)
         self.feed.append(whole, uri=document.uri)
         self._release_parked(document)
 
@@ -331,21 +348,28 @@ class LiveContext:
     ) -> Answers:
         """Answer an `open`, `snapshot` or `part` that cannot be accepted (DIV-2, DIV-3, DOC-7)."""
         if refusal.code in _CLOSES_DOCUMENT:
-            self._forget(alias)
-            self._refused[alias] = refusal.code
-            return (self._error(refusal, sequence, alias),)
+            return self._refuse_document(alias, refusal, sequence)
         if document is None or refusal.code is ErrorCode.ALIAS_IN_USE:
             return (self._error(refusal, sequence, alias),)
         document.unfit_count += 1
         if document.unfit_count >= self._limits.snapshot_failures_max:
-            self._forget(alias)
-            self._refused[alias] = ErrorCode.UNVERIFIABLE
             unverifiable = EventRefused(
                 ErrorCode.UNVERIFIABLE,
                 f"{document.unfit_count} texts in a row were refused, the last one with {refusal}",
             )
-            return (self._error(unverifiable, sequence, alias),)
+            return self._refuse_document(alias, unverifiable, sequence)
         return self._diverge(document, refusal, sequence)
+
+    def _refuse_document(self, alias: int, refusal: EventRefused, sequence: int) -> Answers:
+        """Close a document, or never open it; its later events are dropped (DOC-7)."""
+        if self._forget(alias):
+            # The person has gone to a document that is not shown.
+            key = key_of(Focus())
+            self._show(key, self._presence.sequence_of(key), Focus(), None)
+        if len(self._refused) >= self._limits.supersedable_keys_max:
+            del self._refused[next(iter(self._refused))]
+        self._refused[alias] = refusal.code
+        return (self._error(refusal, sequence, alias),)
 
     def _edit(self, sequence: int, event: Edit) -> Answers:
         document = self._documents.get(event.document)
@@ -354,7 +378,13 @@ class LiveContext:
             if document is None:
                 return self._drop()
         feed = self.feed
+        before = document.byte_length
+        if self._budget.used_bytes > self._budget.limit_bytes - self._limits.websocket_message_bytes_max:
+            self._check_budget(sum(len(change.text.encode()) for change in event.changes))
         converted = document.edit(event, feed.units)
+        grown = document.byte_length - before
+        self._text_bytes += grown
+        self._budget.used_bytes += grown
         self.counters.applied += 1
         if converted:
             feed.append(event, uri=document.uri, variants=_edit_variants(event, converted))
@@ -392,6 +422,7 @@ class LiveContext:
 
     def _close(self, sequence: int, event: Close) -> Answers:
         if self._refused.pop(event.document, None) is not None:
+            self._presence.forget_document(event.document)
             return self._drop()
         if event.document not in self._documents:
             raise _unknown(event.document)
@@ -400,13 +431,18 @@ class LiveContext:
         return _NOTHING
 
     def _mention(self, sequence: int, event: Mention) -> Answers:
-        document = self._settled_document(event.document)
-        if document is None:
+        document = self._text_document(event.document)
+        if document is not None and document.is_receiving:
+            raise _between_parts()
+        if document is None or document.buffer is None:
             return self._drop()
         variants: Mapping[Unit, FeedEvent] = {}
-        if event.version == document.version and document.buffer is not None:
+        if event.version == document.version and not document.is_stale:
             check_span(event.range, document.buffer)
             variants = translations(event, document.buffer, self.feed.units)
+        else:
+            with contextlib.suppress(EventRefused):
+                variants = translations(event, document.buffer, self.feed.units)
         self.counters.applied += 1
         self.feed.append(event, uri=document.uri, variants=variants)
         return _NOTHING
@@ -433,7 +469,7 @@ class LiveContext:
             return
         document = self._documents.get(alias)
         if document is None:
-            if isinstance(event, Focus) and (alias in self._designs or not in_order):
+            if isinstance(event, Focus) and alias in self._designs:
                 self._show(key, sequence, event, None)
             elif in_order:
                 raise _unknown(alias)
@@ -448,15 +484,17 @@ class LiveContext:
             self._show_checked(key, sequence, event, document)
 
     def _show_checked(self, key: Key, sequence: int, event: SupersedableEvent, document: Document) -> None:
-        variants: Mapping[Unit, SupersedableEvent] = {}
+        variants: Variants
         assert document.buffer is not None
         if getattr(event, "version", None) == document.version:
             check_positions(event, document.buffer)
             variants = translations(event, document.buffer, Unit)
         else:
             # An earlier text, which is gone: the present one is the best guess for other units.
-            with contextlib.suppress(EventRefused):
+            try:
                 variants = translations(event, document.buffer, Unit)
+            except EventRefused:
+                variants = dict.fromkeys(Unit, None)
         self._show(key, sequence, event, document, variants)
 
     def _show(
@@ -465,11 +503,11 @@ class LiveContext:
         sequence: int,
         event: SupersedableEvent,
         document: Document | None,
-        variants: Mapping[Unit, SupersedableEvent] | None = None,
+        variants: Variants | None = None,
     ) -> None:
         self.counters.applied += 1
         self._presence.show(key, sequence, event, variants or {})
-        uri = self._uri_of(event.document or 0) if document is None else document.uri
+        uri = self._uri_shown(event) if document is None else document.uri
         self.feed.append(event, uri=uri, key=key, variants=variants or {})
 
     def _put_design_selection(
@@ -503,7 +541,7 @@ class LiveContext:
         try:
             if self._is_excluded(event.uri) or self._is_excluded(event.file_name):
                 raise EventRefused(ErrorCode.EXCLUDED, "the document is on the redaction list")
-            self._check_alias(alias, event.uri)
+            self._check_alias(alias, event.uri, is_design=True)
             if alias not in self._designs:
                 self._check_count()
         except EventRefused as refusal:
@@ -553,11 +591,9 @@ class LiveContext:
             EventRefused: `unknown_document`, or `bad_part` in the midst of a text in parts.
         """
         document = self._text_document(alias)
-        if document is None or document.is_stale:
-            return None
-        if document.is_receiving:
-            raise EventRefused(ErrorCode.BAD_PART, "a text in parts is under way")
-        return document
+        if document is not None and document.is_receiving:
+            raise _between_parts()
+        return None if document is None or document.is_stale else document
 
     def _diverge(
         self,
@@ -578,25 +614,28 @@ class LiveContext:
 
     def _mark_stale(self, document: Document, reason: str) -> None:
         document.is_stale = True
-        if document.buffer is not None:
+        document.stale_reason = reason
+        if document.alias in self._shown:
             self.feed.append(Stale(document=document.alias, reason=reason), uri=document.uri)
 
-    def _forget(self, alias: int) -> None:
-        """Close a document, if it is open, and tell observers that saw it."""
+    def _forget(self, alias: int) -> bool:
+        """Close a document, if it is open, and tell observers that saw it; return whether a focus waited for it."""
         document = self._documents.pop(alias, None)
         design = self._designs.pop(alias, None)
         self._stale_designs.discard(alias)
-        self._presence.forget_document(alias)
+        had_focus = self._presence.forget_document(alias)
         if document is not None:
-            if document.buffer is not None:
+            if alias in self._shown:
+                self._shown.discard(alias)
                 self.feed.append(Close(document=alias), uri=document.uri)
             self._account()
         if design is not None:
             self.feed.append(DesignClose(document=alias), uri=design.uri)
+        return had_focus
 
-    def _check_alias(self, alias: int, uri: str) -> None:
+    def _check_alias(self, alias: int, uri: str, *, is_design: bool) -> None:
         known = self._uri_of(alias)
-        if known is not None and known != uri:
+        if known is not None and (known != uri or is_design is not (alias in self._designs)):
             raise EventRefused(ErrorCode.ALIAS_IN_USE, f"alias {alias} is open with another URI")
 
     def _check_count(self) -> None:
@@ -612,8 +651,8 @@ class LiveContext:
         self._budget.used_bytes += text_bytes - self._text_bytes
         self._text_bytes = text_bytes
 
-    def _check_budget(self) -> None:
-        if self._budget.used_bytes > self._budget.limit_bytes:
+    def _check_budget(self, more_bytes: int = 0) -> None:
+        if self._budget.used_bytes + more_bytes > self._budget.limit_bytes:
             raise EventRefused(
                 ErrorCode.LIMIT,
                 f"all documents of the server together are over {self._budget.limit_bytes} bytes",
@@ -639,6 +678,10 @@ class LiveContext:
 
 def _unknown(alias: int) -> EventRefused:
     return EventRefused(ErrorCode.UNKNOWN_DOCUMENT, f"no document is open under alias {alias}")
+
+
+def _between_parts() -> EventRefused:
+    return EventRefused(ErrorCode.BAD_PART, "a text in parts is under way")
 
 
 def _edit_variants(event: Edit, converted: Mapping[Unit, tuple[Change, ...]]) -> dict[Unit, FeedEvent]:

@@ -92,7 +92,8 @@ class FeedFilter:
             return False
         if self.documents is None or uri is None:
             return True
-        return any(fnmatchcase(uri, pattern) for pattern in self.documents)
+        # A bracket is one: only `*` and `?` are special.
+        return any(fnmatchcase(uri, pattern.replace("[", "[[]")) for pattern in self.documents)
 
 
 class Feed:
@@ -108,6 +109,7 @@ class Feed:
         "_encoding",
         "_filter",
         "_frame_bytes_max",
+        "_has_begun",
         "_log",
         "_min_interval_s",
         "_position",
@@ -152,8 +154,14 @@ class Feed:
         self._due_at = 0.0
         self._position = 0
         self._told = 0
+        self._has_begun = False
         self._state: Iterator[Message] | None = None
         self._resync(reason)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the first `sync` was taken."""
+        return self._has_begun
 
     @property
     def has_more(self) -> bool:
@@ -196,6 +204,7 @@ class Feed:
             if self._filter.takes(uri=uri, is_presence=_is_presence(event))
         ]
         self._position = self._told = offset
+        self._has_begun = True
         yield Sync(
             session=source.session_id,
             epoch=source.epoch,
@@ -249,6 +258,9 @@ class Feed:
             event, text = self._say(self._in_unit(entry))
             body = encode_body(self._update((event,), self._told, self._position), self._encoding)
             if not self._fits(body):
+                if entry.key is not None:
+                    self.unencodable += 1  # Presence alone is not worth the whole state anew.
+                    continue
                 self.resyncs += 1
                 self._resync("slow")
                 return self.next_body(now)
@@ -301,12 +313,18 @@ class Feed:
         return events, position, long_text
 
     def _takes(self, entry: FeedEntry) -> bool:
-        return self._filter.takes(uri=entry.uri, is_presence=entry.key is not None)
+        if not self._filter.takes(uri=entry.uri, is_presence=entry.key is not None):
+            return False
+        return (
+            self._unit is self.source.source_unit or entry.variants.get(self._unit, entry.event) is not None
+        )
 
     def _in_unit(self, entry: FeedEntry) -> FeedEvent:
         if self._unit is self.source.source_unit:
             return entry.event
-        return entry.variants.get(self._unit, entry.event)
+        event = entry.variants.get(self._unit, entry.event)
+        assert event is not None  # `_takes` has looked.
+        return event
 
     def _say(self, event: FeedEvent) -> tuple[FeedEvent, str | None]:
         """An event as it goes out, and the text that follows it in parts, if it is long."""
