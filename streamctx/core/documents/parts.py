@@ -8,16 +8,16 @@ __all__ = ["PART_CHARACTERS", "cut", "part_count"]
 
 PART_CHARACTERS = 16_384
 """Code points in one part: at most 64 KiB of UTF-8 whatever they are, and at most
-192 KiB if every one of them is escaped in JSON, so that a part always fits a frame.
+96 KiB if every one of them is escaped in JSON, so that a part always fits a frame.
 A text of no more code points goes into its `open` or `snapshot` whole."""
 
 
-def part_count(text: str) -> int:
+def part_count(text: str, characters: int = PART_CHARACTERS) -> int:
     """In how many parts `cut` gives a text."""
-    return -(-len(text) // PART_CHARACTERS)
+    return -(-len(text) // characters)
 
 
-def cut(text: str) -> Iterator[str]:
-    """Cut a text into parts, lazily."""
-    for start in range(0, len(text), PART_CHARACTERS):
-        yield text[start : start + PART_CHARACTERS]
+def cut(text: str, characters: int = PART_CHARACTERS) -> Iterator[str]:
+    """Cut a text into parts of so many code points, lazily."""
+    for start in range(0, len(text), characters):
+        yield text[start : start + characters]

@@ -9,36 +9,44 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import replace
+from typing import Literal
 
 import msgspec
 
-from streamctx.core.documents.parts import PART_CHARACTERS, part_count
 from streamctx.core.documents.presence import key_of
 from streamctx.core.documents.text_buffer import TextBuffer
 from streamctx.core.documents.text_digest import text_hash
 from streamctx.core.documents.units import well_formed
+from streamctx.core.session.client_document import ClientDocument
+from streamctx.core.session.client_events import (
+    ClientEvent,
+    ClientSettings,
+    DocumentRefusal,
+    Draining,
+    FeedChanged,
+    Refusal,
+    SessionEnd,
+    Welcomed,
+)
 from streamctx.core.session.delivery import Addressed, Delivery, DeliveryCounters, Item
 from streamctx.core.session.observed import ObservedSession
-from streamctx.core.session.outbox import Outbox, Queued
+from streamctx.core.session.outgoing import Outgoing
 from streamctx.core.session.state import ClientInput, ClientState, client_transition
 from streamctx.errors import CloseCode, ErrorCode, EventRefused, LocalProtocolError, RemoteProtocolError
-from streamctx.limits import DEFAULT_LIMITS, Limits
-from streamctx.vocabulary import DigestAlgorithm, Encoding, HashAlgorithm, Unit
+from streamctx.limits import Limits
+from streamctx.vocabulary import INTEGER_MAX, DigestAlgorithm
 from streamctx.wire.changes import Change
 from streamctx.wire.codec import encode_body, server_decoder
 from streamctx.wire.digests import crc32_digest
 from streamctx.wire.frames import pack_frame, parse_frame
 from streamctx.wire.messages import (
-    ClientInfo,
-    Close,
     DesignClose,
     DesignOpen,
     Edit,
     Ended,
     ErrorMessage,
-    Event,
+    Focus,
     GoAway,
     Hello,
     Mention,
@@ -47,7 +55,6 @@ from streamctx.wire.messages import (
     Resume,
     Save,
     Skip,
-    Snapshot,
     SnapshotRequest,
     Subscribe,
     Subscribed,
@@ -56,9 +63,7 @@ from streamctx.wire.messages import (
     Synced,
     Unsubscribe,
     Update,
-    Version,
     Welcome,
-    Workspace,
 )
 
 __all__ = [
@@ -74,16 +79,9 @@ __all__ = [
     "Welcomed",
 ]
 
-_VERSION_EDITS = 64
-_VERSION_BUSY_S = 2.0
-_VERSION_IDLE_S = 0.5
-_HASHED_WHILE_BUSY_BYTES_MAX = 8_000_000
-"""A larger text is hashed only when its editor is idle or saves."""
 _WELCOME_TIMEOUT_S = 10.0
-_EVENT_WEIGHT = 150
 _URI_CHARACTERS_MAX = 4096
-_FRAME_OVERHEAD_BYTES = 64
-_DOCUMENT_ENDS = frozenset({ErrorCode.TOO_LARGE, ErrorCode.LIMIT, ErrorCode.EXCLUDED, ErrorCode.UNVERIFIABLE})
+_LANGUAGE_CHARACTERS_MAX = 200
 _CLOSE_OF_ERROR = {
     ErrorCode.UNAUTHORIZED: CloseCode.UNAUTHORIZED,
     ErrorCode.FORBIDDEN: CloseCode.ROLE,
@@ -94,116 +92,6 @@ _CLOSE_OF_ERROR = {
     ErrorCode.LIMIT: CloseCode.LIMIT,
 }
 """For an ERROR whose close code did not arrive: proxies turn closes into 1006."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
-    """What a client is and wants; fixed for the life of the session."""
-
-    client: ClientInfo
-    encoding: Encoding = Encoding.MSGPACK
-    digest: DigestAlgorithm = DigestAlgorithm.XXH3_64
-    unit: Unit = Unit.UTF_16
-    hash: HashAlgorithm = HashAlgorithm.XXH3_64
-    role: Literal["produce", "observe", "both"] = "both"
-    token: str | None = None
-    """Sent in HELLO; not needed where the request already carries it."""
-    workspace: Workspace | None = None
-    limits: Limits = DEFAULT_LIMITS
-
-
-@dataclass(frozen=True, slots=True)
-class Welcomed:
-    """The session is established; `lost` are numbers of ours that are lost for good."""
-
-    verdict: str
-    session_id: str
-    lost: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentRefusal:
-    """A document is not taken; events of it are no longer sent."""
-
-    alias: int
-    code: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The server refused something; a document heals by itself, the application need not act."""
-
-    error: ErrorMessage
-
-
-@dataclass(frozen=True, slots=True)
-class FeedChanged:
-    """An observed session has changed, is in sync, or has ended (`observed` is `None`)."""
-
-    subscription: int
-    session_id: str
-    observed: ObservedSession | None
-    is_synced: bool
-    update: Update | None
-
-
-@dataclass(frozen=True, slots=True)
-class Draining:
-    """The server is shutting down; the shell reconnects after a random part of `retry_ms`."""
-
-    retry_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class SessionEnd:
-    """The session has ended for good."""
-
-    code: str | None
-    message: str
-
-
-ClientEvent: TypeAlias = (
-    Welcomed | DocumentRefusal | Refusal | Subscribed | FeedChanged | Draining | SessionEnd
-)
-
-
-class ClientDocument:
-    """A document as the client has it: the authority for the server's copy.
-
-    `is_announced` says whether its `open` was sent in this epoch. `edits_unverified`
-    counts edits since the last `version`.
-    """
-
-    __slots__ = (
-        "alias",
-        "buffer",
-        "edits_unverified",
-        "first_unverified_at",
-        "is_announced",
-        "last_edit_at",
-        "metadata",
-        "refused",
-        "version",
-    )
-
-    def __init__(self, metadata: Open, buffer: TextBuffer) -> None:
-        self.alias = metadata.document
-        self.metadata = metadata
-        self.buffer = buffer
-        self.version = metadata.version
-        self.is_announced = False
-        self.refused: str | None = None
-        self.edits_unverified = 0
-        self.first_unverified_at = 0.0
-        self.last_edit_at = 0.0
-
-    def version_due_at(self) -> float:
-        """When its hash is to be sent (VER-1)."""
-        idle_at = self.last_edit_at + _VERSION_IDLE_S
-        if self.buffer.byte_length > _HASHED_WHILE_BUSY_BYTES_MAX:
-            return idle_at
-        return min(idle_at, self.first_unverified_at + _VERSION_BUSY_S)
 
 
 class ClientSession:
@@ -222,24 +110,17 @@ class ClientSession:
         self.settings = settings
         self.state = ClientState.DETACHED
         self.session_id: str | None = None
-        self.documents: dict[int, ClientDocument] = {}
-        self.designs: dict[int, DesignOpen] = {}
         self.subscriptions: dict[int, Subscribe] = {}
         self.observed: dict[tuple[int, str], ObservedSession] = {}
         self.resumes = 0
         self.resets = 0
         """How often everything was opened anew because the server had lost the session."""
-        self.collapsed = 0
-        """Waiting events that a snapshot replaced because the outbox was full."""
         self.resubscribed = 0
         """How often a feed did not fit our copy and was asked for anew."""
         self._jitter = jitter
-        self._limits = settings.limits
-        self._delivery: Delivery | None = None
         self._past = DeliveryCounters()
-        self._outbox = Outbox(settings.limits.supersedable_keys_max)
-        self._unverified: dict[int, ClientDocument] = {}
         self._events: deque[ClientEvent] = deque()
+        self._outgoing = Outgoing(settings, self._events.append)
         self._attempt = 0
         self._had_epoch = False
         self._epoch: str | None = None
@@ -255,15 +136,38 @@ class ClientSession:
     # What it looks like.
 
     @property
+    def documents(self) -> dict[int, ClientDocument]:
+        """The open text documents by alias."""
+        return self._outgoing.documents
+
+    @property
+    def designs(self) -> dict[int, DesignOpen]:
+        """The open design documents by alias."""
+        return self._outgoing.designs
+
+    @property
+    def collapsed(self) -> int:
+        """Waiting events that a snapshot replaced."""
+        return self._outgoing.collapsed
+
+    @property
+    def _delivery(self) -> Delivery | None:
+        return self._outgoing.delivery
+
+    @property
+    def _limits(self) -> Limits:
+        return self._outgoing.limits
+
+    @property
     def pending(self) -> int:
         """Events that wait, and frames that are not acknowledged for good."""
         kept = 0 if self._delivery is None else self._delivery.next_sequence - self._delivery.released
-        return self._outbox.waiting + kept
+        return self._outgoing.outbox.waiting + kept
 
     @property
     def is_settled(self) -> bool:
         """Whether the server has applied everything, and as durably as it promises."""
-        return self._outbox.is_empty and (self._delivery is None or self._delivery.is_settled)
+        return self._outgoing.outbox.is_empty and (self._delivery is None or self._delivery.is_settled)
 
     @property
     def counters(self) -> DeliveryCounters:
@@ -315,15 +219,17 @@ class ClientSession:
         self._require_producer()
         if not 1 <= len(uri) <= _URI_CHARACTERS_MAX:
             raise LocalProtocolError(f"a URI of {len(uri)} characters, limit {_URI_CHARACTERS_MAX}")
-        if len(self.documents) + len(self.designs) >= self._limits.documents_per_session_max:
+        _check_version(version)
+        if language is not None and len(language) > _LANGUAGE_CHARACTERS_MAX:
             raise LocalProtocolError(
-                f"{self._limits.documents_per_session_max} documents are open, which is the limit"
+                f"a language of {len(language)} characters, limit {_LANGUAGE_CHARACTERS_MAX}"
             )
+        self._require_room()
         text = well_formed(text)
         buffer = TextBuffer(text, unit=self.settings.unit)
         metadata = Open(
             document=self._new_alias(),
-            uri=uri,
+            uri=well_formed(uri),
             version=version,
             length=buffer.length,
             hash=text_hash(text, self.settings.hash),
@@ -331,8 +237,7 @@ class ClientSession:
             eol=eol,
         )
         document = ClientDocument(metadata, buffer)
-        self.documents[document.alias] = document
-        self._put_text(document, metadata, text, now)
+        self._outgoing.put_text(document, metadata, text, now)
         return document
 
     def edit(
@@ -361,6 +266,7 @@ class ClientSession:
         version = base + 1 if version is None else version
         if version <= base:
             raise LocalProtocolError(f"version {version} is not above {base}")
+        _check_version(version)
         if not changes:
             raise LocalProtocolError("an edit has at least one change")
         if len(changes) > self._limits.changes_per_edit_max:
@@ -370,12 +276,9 @@ class ClientSession:
         changes = tuple(_sane(change) for change in changes)
         document.buffer.apply(changes, simultaneous=mode == "sim")
         document.version = version
-        if document.refused is not None:
-            return version
-        if alias not in self._outbox.snapshots_due:
+        if document.refused is None:
             edit = Edit(document=alias, base=base, version=version, changes=changes, mode=mode)
-            self._enqueue(edit, alias, now, weight=sum(len(change.text) for change in changes))
-        self._note_edit(document, now)
+            self._outgoing.edited(document, edit, now)
         return version
 
     def replace_text(self, alias: int, text: str, now: float, *, version: int | None = None) -> int:
@@ -388,6 +291,7 @@ class ClientSession:
         version = document.version + 1 if version is None else version
         if version <= document.version:
             raise LocalProtocolError(f"version {version} is not above {document.version}")
+        _check_version(version)
         document.buffer = TextBuffer(well_formed(text), unit=self.settings.unit)
         document.version = version
         self.snapshot(alias)
@@ -397,7 +301,7 @@ class ClientSession:
         """Send the whole present text; waiting edits of the document, which it includes, are not sent."""
         document = self._document(alias)
         if document.refused is None:
-            self._collapse(document)
+            self._outgoing.collapse(document)
 
     def put(self, event: SupersedableEvent, now: float) -> None:
         """Send presence or another supersedable event; of one key only the newest is sent.
@@ -407,10 +311,13 @@ class ClientSession:
         """
         self._require_producer()
         alias = event.document
-        if alias is not None and alias not in self.designs:
-            if self._document(alias).refused is not None:
+        if alias is not None and alias not in self.designs and self._document(alias).refused is not None:
+            if not isinstance(event, Focus):
                 return
-        self._outbox.states.put(key_of(event), (event, now, self.state is not ClientState.ESTABLISHED))
+            event = Focus()  # The person has gone to a document that is not shown.
+        self._outgoing.outbox.states.put(
+            key_of(event), (event, now, self.state is not ClientState.ESTABLISHED)
+        )
 
     def save(self, alias: int, now: float) -> None:
         """Say that the present text is on disk; its hash goes with it.
@@ -420,17 +327,19 @@ class ClientSession:
         """
         document = self._document(alias)
         if document.refused is None:
-            self._put_version(document, now, cause="save")
-            self._enqueue(Save(document=alias, version=document.version), alias, now)
+            self._outgoing.put_version(document, now, cause="save")
+            self._outgoing.enqueue(Save(document=alias, version=document.version), alias, now)
 
     def mention(self, mention: Mention, now: float) -> None:
         """Point agents at a passage.
 
         Raises:
-            LocalProtocolError: If no such document is open.
+            LocalProtocolError: If no such document is open, or too much waits already.
         """
         if self._document(mention.document).refused is None:
-            self._enqueue(mention, mention.document, now, weight=len(mention.text or ""))
+            if self._outgoing.is_full:
+                raise LocalProtocolError("too many events wait to be sent")
+            self._outgoing.enqueue(mention, mention.document, now, weight=len(mention.text or ""))
 
     def close_document(self, alias: int, now: float) -> None:
         """Close a document; the hash of edits that were not verified yet goes before.
@@ -438,18 +347,7 @@ class ClientSession:
         Raises:
             LocalProtocolError: If no such document is open.
         """
-        document = self._document(alias)
-        if document.refused is None and not document.is_announced and alias in self._outbox.snapshots_due:
-            self._outbox.forget(alias)  # The server has never heard of it.
-        else:
-            if document.edits_unverified and document.refused is None:
-                self._put_version(document, now, cause="count")
-            if alias in self._outbox.snapshots_due:
-                self._outbox.forget(alias)
-            self._enqueue(Close(document=alias), alias, now)
-        self._outbox.states.forget_where(lambda key: key[1] == alias)
-        self._unverified.pop(alias, None)
-        del self.documents[alias]
+        self._outgoing.close(self._document(alias), now)
 
     def open_design(self, design: DesignOpen, now: float) -> DesignOpen:
         """Open a design document; the alias is chosen here.
@@ -458,9 +356,10 @@ class ClientSession:
             LocalProtocolError: As `open`.
         """
         self._require_producer()
+        self._require_room()
         design = msgspec.structs.replace(design, document=self._new_alias())
         self.designs[design.document] = design
-        self._enqueue(design, design.document, now, weight=len(design.pages) * 100)
+        self._outgoing.enqueue(design, design.document, now, weight=len(design.pages) * 100)
         return design
 
     def close_design(self, close: DesignClose, now: float) -> None:
@@ -471,8 +370,8 @@ class ClientSession:
         """
         if self.designs.pop(close.document, None) is None:
             raise LocalProtocolError(f"no design document is open under alias {close.document}")
-        self._enqueue(close, close.document, now)
-        self._outbox.states.forget_where(lambda key: key[1] == close.document)
+        self._outgoing.enqueue(close, close.document, now)
+        self._outgoing.forget_states(close.document)
 
     def subscribe(
         self,
@@ -500,26 +399,27 @@ class ClientSession:
             min_interval_ms=min_interval_ms,
         )
         self.subscriptions[subscribe.subscription] = subscribe
-        self._enqueue(subscribe, 0, now)
+        self._outgoing.enqueue(subscribe, 0, now)
         return subscribe.subscription
 
     def unsubscribe(self, subscription: int, now: float) -> None:
         """Stop observing."""
         if self.subscriptions.pop(subscription, None) is not None:
-            self._enqueue(Unsubscribe(subscription=subscription), 0, now)
+            self._outgoing.enqueue(Unsubscribe(subscription=subscription), 0, now)
         for key in [key for key in self.observed if key[0] == subscription]:
             del self.observed[key]
 
     def close(self) -> None:
         """End the session from our side."""
         if self.state is not ClientState.CLOSED:
-            self.state = client_transition(self.state, ClientInput.TERMINATED)
+            self._move(ClientInput.TERMINATED)
+            self._out.clear()
 
     # What happened outside.
 
     def connected(self, now: float) -> None:
         """A WebSocket is open: say HELLO."""
-        self.state = client_transition(self.state, ClientInput.CONNECTED)
+        self._move(ClientInput.CONNECTED)
         self._attempt += 1
         self._last_error = None
         settings = self.settings
@@ -551,8 +451,8 @@ class ClientSession:
             self._receive_greeting(data, now)
         elif self.state is ClientState.ESTABLISHED:
             assert self._delivery is not None
-            for _, item, _ in self._delivery.receive(data, now):
-                self._take(item, now)
+            for sequence, item, _ in self._delivery.receive(data, now):
+                self._take(sequence, item, now)
 
     def disconnected(self, now: float, close_code: int | None) -> None:
         """The WebSocket is gone, with that close code if one came."""
@@ -567,7 +467,7 @@ class ClientSession:
         if code == CloseCode.CONFLICT:
             self._forget_session()
         elif code is not None and (4000 <= code < 4100 or code == 1008):
-            self.state = client_transition(self.state, ClientInput.TERMINATED)
+            self._move(ClientInput.TERMINATED)
             self._events.append(
                 SessionEnd(
                     code=None if error is None else error.code,
@@ -575,21 +475,20 @@ class ClientSession:
                 )
             )
             return
-        self.state = client_transition(self.state, ClientInput.DISCONNECTED)
+        self._move(ClientInput.DISCONNECTED)
 
     def next_timeout(self) -> float | None:
         """When `handle_timeout` is due; `None` if never."""
         if self.state is ClientState.GREETING:
             assert self._hello_at is not None
             return min(self._hello_at, self._greeting_deadline)
-        due: float | None = None
+        if self.state is ClientState.CLOSED:
+            return None
+        due = self._outgoing.next_version_at()
         if self.state is ClientState.ESTABLISHED:
             assert self._delivery is not None
-            due = self._delivery.next_timeout()
-        for document in self._unverified.values():
-            version_due = document.version_due_at()
-            if due is None or version_due < due:
-                due = version_due
+            repair_due = self._delivery.next_timeout()
+            due = repair_due if due is None else min(due, repair_due)
         return due
 
     def handle_timeout(self, now: float) -> None:
@@ -598,13 +497,14 @@ class ClientSession:
         Raises:
             RemoteProtocolError: The connection must end; then call `disconnected`.
         """
+        if self.state is ClientState.CLOSED:
+            return
         if self.state is ClientState.GREETING:
             self._repeat_hello(now)
         elif self.state is ClientState.ESTABLISHED:
             assert self._delivery is not None
             self._delivery.handle_timeout(now)
-        for document in [d for d in self._unverified.values() if d.version_due_at() <= now]:
-            self._put_version(document, now, cause="idle")
+        self._outgoing.put_due_versions(now)
 
     def data_to_send(self, now: float) -> list[bytes]:
         """All frames to be sent now, in order.
@@ -622,7 +522,7 @@ class ClientSession:
                     CloseCode.INTERNAL,
                     f"{len(lost)} ranges of the server's numbers could not be repaired",
                 )
-            self._pump(delivery, now)
+            self._outgoing.pump(now)
             frames = delivery.flush(now)
             if self._out:
                 frames = self._out + frames
@@ -683,7 +583,7 @@ class ClientSession:
             self._delivery is not None and welcome.session == self.session_id and welcome.epoch == self._epoch
         )
         self.session_id, self._epoch, self._secret = welcome.session, welcome.epoch, welcome.secret
-        self.state = client_transition(self.state, ClientInput.WELCOMED)
+        self._move(ClientInput.WELCOMED)
         if is_continued:
             self._continue(welcome, now)
         else:
@@ -693,38 +593,33 @@ class ClientSession:
     def _continue(self, welcome: Welcome, now: float) -> None:
         delivery = self._delivery
         assert delivery is not None
-        if not delivery.can_resume_sending(welcome.expects):
+        if not delivery.can_resume_sending(welcome.expects) or welcome.next < delivery.expected:
+            expected = delivery.expected
             self._forget_session()
             raise RemoteProtocolError(
                 ErrorCode.BAD_SEQUENCE,
                 CloseCode.BAD_FRAME,
-                f"the server expects {welcome.expects}, which is forgotten or was never sent",
+                f"the server expects {welcome.expects}, which is forgotten or was never sent, "
+                f"or its next number {welcome.next} is below the {expected} that has come",
             )
         self.resumes += 1
         delivery.attach(now)
-        delivery.request_heartbeat()
         delivery.announce_next(welcome.next)
+        delivery.send_heartbeat()
         delivery.resume_sending(welcome.expects, welcome.ranges, now)
-        self._outbox.states.mark_all_dirty()
+        self._outgoing.outbox.states.mark_all_dirty()
         for action in welcome.documents:
-            document = self.documents.get(action.document)
-            if action.action == "snapshot" and document is not None and document.refused is None:
-                self._collapse(document)
+            if action.action == "snapshot":
+                request = SnapshotRequest(document=action.document, reason="refused", version=action.version)
+                self._outgoing.take_snapshot_request(request, now)
 
     def _begin_epoch(self, welcome: Welcome, now: float) -> None:
         """Number anew; open every document with its present text, and subscribe again (RSM-7)."""
         is_first = not self._had_epoch
         self._had_epoch = True
         self._retire_delivery()
-        limits = welcome.limits
-        self._limits = replace(
-            self._limits,
-            window_events_max=min(limits.window_events, self._limits.window_events_max),
-            window_bytes_max=min(limits.window_bytes, self._limits.window_bytes_max),
-            heartbeat_s=limits.heartbeat_ms / 1000,
-            dead_s=limits.dead_ms / 1000,
-        )
-        self._delivery = Delivery(
+        self._outgoing.limits = self._limits_of(welcome)
+        self._outgoing.delivery = Delivery(
             encoding=self.settings.encoding,
             digest=DigestAlgorithm(welcome.digest),
             decoder=server_decoder(self.settings.encoding),
@@ -735,27 +630,40 @@ class ClientSession:
             ring_bytes_max=self._limits.ring_bytes_max,
             releases_at_durable=welcome.durability == "full",
         )
-        self._delivery.request_heartbeat()
+        self._outgoing.delivery.send_heartbeat()
         if not is_first:
             self.resets += 1
-            self._open_anew(now)
+            self._outgoing.open_anew(now)
+            self.observed.clear()
+            for subscribe in self.subscriptions.values():
+                self._outgoing.enqueue(subscribe, 0, now)
 
-    def _open_anew(self, now: float) -> None:
-        waiting = self._outbox.clear()
-        for document in self.documents.values():
-            document.is_announced = False
-            document.edits_unverified = 0
-            self._outbox.collapse(document.alias, keep=_outlives_snapshot)
-        self._unverified.clear()
-        for design in self.designs.values():
-            self._enqueue(design, design.document, now)
-        for queued in waiting:
-            if isinstance(queued.message, Mention) and queued.alias in self.documents:
-                self._outbox.put(queued)
-        self.observed.clear()
-        for subscribe in self.subscriptions.values():
-            self._enqueue(subscribe, 0, now)
-        self._outbox.states.mark_all_dirty()
+    def _limits_of(self, welcome: Welcome) -> Limits:
+        """The narrower of the server's limits and ours (LIM-1).
+
+        Raises:
+            RemoteProtocolError: If they contradict each other.
+        """
+        ours, told = self.settings.limits, welcome.limits
+        window_bytes = min(told.window_bytes, ours.window_bytes_max)
+        try:
+            return replace(
+                ours,
+                # A frame that the window never takes would wait for ever.
+                frame_bytes_max=min(told.frame_bytes, ours.frame_bytes_max, window_bytes),
+                part_text_bytes_max=min(told.part_text_bytes, ours.part_text_bytes_max),
+                document_bytes_max=min(told.document_bytes, ours.document_bytes_max),
+                documents_per_session_max=min(told.documents, ours.documents_per_session_max),
+                changes_per_edit_max=min(told.changes, ours.changes_per_edit_max),
+                window_events_max=min(told.window_events, ours.window_events_max),
+                window_bytes_max=window_bytes,
+                heartbeat_s=told.heartbeat_ms / 1000,
+                dead_s=told.dead_ms / 1000,
+            )
+        except ValueError as error:
+            raise RemoteProtocolError(
+                ErrorCode.MALFORMED, CloseCode.BAD_FRAME, f"limits in WELCOME: {error}"
+            ) from error
 
     def _forget_session(self) -> None:
         """What follows is a new session, from the texts that we have."""
@@ -765,36 +673,33 @@ class ClientSession:
     def _retire_delivery(self) -> None:
         if self._delivery is not None:
             self._past = self.counters
-            self._delivery = None
+            self._outgoing.delivery = None
 
     # What the server says.
 
-    def _take(self, item: Item, now: float) -> None:
+    def _take(self, sequence: int, item: Item, now: float) -> None:
         if isinstance(item, Addressed):
             self._take_feed(item.stream, item.message, now)
         elif isinstance(item, SnapshotRequest):
-            document = self.documents.get(item.document)
-            if document is not None and document.refused is None:
-                self._collapse(document)
+            self._outgoing.take_snapshot_request(item, now)
         elif isinstance(item, ErrorMessage):
-            self._take_error(item)
+            if not sequence:
+                self._last_error = item  # The close follows (ERR-1).
+            self._take_error(item, now)
         elif isinstance(item, Subscribed):
             self._events.append(item)
         elif isinstance(item, GoAway):
             self._events.append(Draining(item.retry_ms))
         elif isinstance(item, Skip):
+            # What it lets through is not taken either: only a new session is sure to miss nothing.
+            self._forget_session()
             raise RemoteProtocolError(
                 ErrorCode.INTERNAL, CloseCode.INTERNAL, "the server gave up messages of its own"
             )
 
-    def _take_error(self, error: ErrorMessage) -> None:
-        self._last_error = error if error.reference is None and error.document is None else self._last_error
-        document = self.documents.get(error.document or 0)
-        if document is not None and error.code in _DOCUMENT_ENDS:
-            document.refused = error.code
-            self._outbox.forget(document.alias)
-            self._unverified.pop(document.alias, None)
-            self._events.append(DocumentRefusal(document.alias, error.code, error.message))
+    def _take_error(self, error: ErrorMessage, now: float) -> None:
+        if error.document is not None:
+            self._outgoing.take_refusal(error, now)
             return
         if error.subscription is not None:
             self.subscriptions.pop(error.subscription, None)
@@ -820,7 +725,7 @@ class ClientSession:
             # A copy that does not fit is worth nothing: ask for the state anew.
             self.resubscribed += 1
             del self.observed[key]
-            self._enqueue(self.subscriptions[subscription], 0, now)
+            self._outgoing.enqueue(self.subscriptions[subscription], 0, now)
             return
         self._events.append(
             FeedChanged(
@@ -832,150 +737,9 @@ class ClientSession:
             )
         )
 
-    # What goes out.
-
-    def _pump(self, delivery: Delivery, now: float) -> None:
-        """Number and send what waits, as far as credit and window allow."""
-        outbox = self._outbox
-        room = self._limits.frame_bytes_max
-        while delivery.can_send(room):
-            queued = outbox.next_queued()
-            if queued is not None:
-                self._send_queued(delivery, queued, now)
-                continue
-            state = outbox.next_state()
-            if state is not None:
-                event, made_at, is_offline = state
-                delivery.send(_aged(event, made_at, now, is_offline), now, key=key_of(event), durable=False)
-            elif outbox.snapshots_due:
-                self._send_snapshot(delivery, next(iter(outbox.snapshots_due)), now)
-            else:
-                part = outbox.next_part()
-                if part is None:
-                    return
-                delivery.send(part, now, key=part.document)
-
-    def _send_queued(self, delivery: Delivery, queued: Queued, now: float) -> None:
-        message = queued.message
-        if isinstance(message, Event):
-            message = _aged(message, queued.made_at, now, queued.is_offline)
-        body = encode_body(message, self.settings.encoding)
-        document = self.documents.get(queued.alias)
-        if len(body) + _FRAME_OVERHEAD_BYTES > self._limits.frame_bytes_max and document is not None:
-            self._collapse(document)  # Too large for a frame: the text goes whole, in parts (DOC-9).
-            return
-        if document is not None and isinstance(message, Open):
-            document.is_announced = True
-        delivery.send_body(body, now, key=queued.alias or None)
-
-    def _send_snapshot(self, delivery: Delivery, alias: int, now: float) -> None:
-        document = self.documents[alias]
-        text = document.buffer.text()
-        length = document.buffer.length
-        hash_ = text_hash(text, self.settings.hash)
-        message: Open | Snapshot
-        if document.is_announced:
-            message = Snapshot(document=alias, version=document.version, length=length, hash=hash_)
-        else:
-            message = msgspec.structs.replace(
-                document.metadata, version=document.version, length=length, hash=hash_
-            )
-        document.is_announced = True
-        document.edits_unverified = 0
-        self._unverified.pop(alias, None)
-        queued = self._text_message(message, text, now)
-        self._outbox.begin_snapshot(queued)
-        delivery.send(queued.message, now, key=alias)
-        # After it, the present values of the document's keys (DIV-4).
-        for key, value in self._outbox.states.current():
-            if key[1] == alias:
-                self._outbox.states.put(key, value)
-
-    def _put_text(self, document: ClientDocument, message: Open, text: str, now: float) -> None:
-        queued = self._text_message(message, text, now)
-        document.metadata = message
-        self._outbox.put(queued)
-        self._bound()
-
-    def _text_message(self, message: Open | Snapshot, text: str, now: float) -> Queued:
-        """A text as it goes out: whole if it is short, else announced in parts."""
-        is_short = len(text) <= PART_CHARACTERS
-        message = msgspec.structs.replace(
-            message, text=text if is_short else None, parts=None if is_short else part_count(text)
-        )
-        return Queued(
-            message=message,
-            alias=message.document,
-            made_at=now,
-            is_offline=self.state is not ClientState.ESTABLISHED,
-            weight=_EVENT_WEIGHT + (len(text) if is_short else 0),
-            text=None if is_short else text,
-        )
-
-    def _enqueue(self, message: Message, alias: int, now: float, *, weight: int = 0) -> None:
-        self._require_open()
-        self._outbox.put(
-            Queued(message, alias, now, self.state is not ClientState.ESTABLISHED, _EVENT_WEIGHT + weight)
-        )
-        self._bound()
-
-    def _bound(self) -> None:
-        """Hold the one bound of ring and outbox: supersedable frames give way, then whole documents collapse."""
-        if not self._is_over_bound():
-            return
-        delivery = self._delivery
-        while self._is_over_bound():
-            alias = self._outbox.heaviest()
-            document = self.documents.get(alias)
-            if document is None or alias in self._outbox.snapshots_due:
-                return
-            self._collapse(document)
-            if delivery is not None and self._is_over_bound():
-                delivery.evict(lambda key, alias=alias: alias if key == alias else None)  # type: ignore[misc]
-
-    def _is_over_bound(self) -> bool:
-        kept_events = 0 if self._delivery is None else self._delivery.kept_events
-        kept_bytes = 0 if self._delivery is None else self._delivery.kept_bytes
-        return (
-            self._outbox.events + kept_events > self._limits.ring_events_max
-            or self._outbox.bytes + kept_bytes > self._limits.ring_bytes_max
-        )
-
-    def _collapse(self, document: ClientDocument) -> None:
-        self.collapsed += self._outbox.collapse(document.alias, keep=_outlives_snapshot)
-        document.edits_unverified = 0
-        self._unverified.pop(document.alias, None)
-
-    def _note_edit(self, document: ClientDocument, now: float) -> None:
-        if document.alias in self._outbox.snapshots_due:
-            return  # The snapshot proves itself.
-        if not document.edits_unverified:
-            document.first_unverified_at = now
-            self._unverified[document.alias] = document
-        document.edits_unverified += 1
-        document.last_edit_at = now
-        if (
-            document.edits_unverified >= _VERSION_EDITS
-            and document.buffer.byte_length <= _HASHED_WHILE_BUSY_BYTES_MAX
-        ):
-            self._put_version(document, now, cause="count")
-
-    def _put_version(self, document: ClientDocument, now: float, *, cause: str) -> None:
-        document.edits_unverified = 0
-        self._unverified.pop(document.alias, None)
-        if document.alias in self._outbox.snapshots_due:
-            return
-        self._enqueue(
-            Version(
-                document=document.alias,
-                version=document.version,
-                length=document.buffer.length,
-                hash=document.buffer.hash(self.settings.hash),
-                cause=cause,
-            ),
-            document.alias,
-            now,
-        )
+    def _move(self, input_: ClientInput) -> None:
+        self.state = client_transition(self.state, input_)
+        self._outgoing.is_offline = self.state is not ClientState.ESTABLISHED
 
     def _new_alias(self) -> int:
         self._last_alias += 1
@@ -992,14 +756,16 @@ class ClientSession:
         if self.state is ClientState.CLOSED:
             raise LocalProtocolError("the session has ended")
 
+    def _require_room(self) -> None:
+        if len(self.documents) + len(self.designs) >= self._limits.documents_per_session_max:
+            raise LocalProtocolError(
+                f"{self._limits.documents_per_session_max} documents are open, which is the limit"
+            )
+
     def _require_producer(self) -> None:
         self._require_open()
         if self.settings.role == "observe":
             raise LocalProtocolError("the role 'observe' sends no events")
-
-
-def _outlives_snapshot(message: Message) -> bool:
-    return isinstance(message, Mention)
 
 
 def _sane(change: Change) -> Change:
@@ -1010,9 +776,6 @@ def _sane(change: Change) -> Change:
     return change if text is change.text else msgspec.structs.replace(change, text=text)
 
 
-def _aged(event: Event, made_at: float, now: float, is_offline: bool) -> Event:
-    """Say how the event fared before it was first encoded (EVT-1)."""
-    queued_ms = round((now - made_at) * 1000)
-    if not is_offline and queued_ms <= 0:
-        return event
-    return msgspec.structs.replace(event, is_offline=is_offline, queued_ms=max(0, queued_ms))
+def _check_version(version: int) -> None:
+    if not 0 <= version <= INTEGER_MAX:
+        raise LocalProtocolError(f"version {version} is not within 0 to {INTEGER_MAX}")

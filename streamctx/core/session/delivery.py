@@ -7,9 +7,10 @@ and once, or takes from the endpoint to number and keep.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from streamctx.core.delivery.corruption import CorruptionMeter
 from streamctx.core.delivery.gap_detector import GapDetector
@@ -27,12 +28,16 @@ from streamctx.wire.messages import (
     SUPERSEDABLE_TYPES,
     UNNUMBERED_TYPES,
     Ack,
+    Ended,
     ErrorMessage,
     Heartbeat,
     Hello,
     Message,
     Nack,
     Skip,
+    Sync,
+    Synced,
+    Update,
     Welcome,
 )
 
@@ -65,6 +70,7 @@ _ACCEPT = Verdict.ACCEPT
 _SUPERSEDABLE = frozenset(SUPERSEDABLE_TYPES)
 _UNNUMBERED = frozenset(UNNUMBERED_TYPES)
 _MAY_BE_UNNUMBERED = _UNNUMBERED | {ErrorMessage}
+_OF_A_STREAM = frozenset((Sync, Update, Synced, Ended))
 _NOTHING: tuple[Delivered, ...] = ()
 _RANGES_PER_MESSAGE = 64
 
@@ -112,9 +118,9 @@ class Delivery:
         "_meter",
         "_out",
         "_peer_limit",
-        "_progress_at",
         "_probe_at",
         "_probes",
+        "_progress_at",
         "_releases_at_durable",
         "_ring",
         "_rtt",
@@ -175,6 +181,11 @@ class Delivery:
     def expected(self) -> int:
         """The lowest number of the peer that has not arrived."""
         return self._window.expected
+
+    @property
+    def known_stop(self) -> int:
+        """One past the highest number that the peer is known to have used."""
+        return self._window.known_stop
 
     @property
     def has_gap(self) -> bool:
@@ -244,7 +255,7 @@ class Delivery:
         self._last_received = now
         self._last_sent = now
         self._progress_at = now
-        self._last_corrupt_nack = -1.0
+        self._last_corrupt_nack = -math.inf
         self._probe_at: float | None = None
         self._probes = 0
         self._meter = CorruptionMeter(self._limits.corrupt_window_frames)
@@ -271,8 +282,8 @@ class Delivery:
             if len(data) <= self._limits.frame_bytes_max
             else TooLarge(len(data))
         )
-        if frame.stream and isinstance(item, Message):
-            item = Addressed(frame.stream, item)
+        if frame.stream and type(item) in _OF_A_STREAM:
+            item = Addressed(frame.stream, cast(Message, item))
         if sequence:
             if type(item) in _UNNUMBERED:
                 raise _bad_sequence(f"{_type_name(item)} carries the number {sequence}, expected 0")
@@ -297,12 +308,6 @@ class Delivery:
                 CloseCode.CONFLICT,
                 f"sequence {sequence} came again with other content",
             )
-        if verdict is Verdict.OVERFLOW:
-            span = sequence - window.expected
-            if span >= self._limits.reorder_span_max:
-                raise _bad_sequence(
-                    f"sequence {sequence} is {span} ahead, limit {self._limits.reorder_span_max}"
-                )
         return _NOTHING
 
     def _released(self) -> list[Delivered]:
@@ -350,12 +355,16 @@ class Delivery:
         return _NOTHING
 
     def _take_ack(self, ack: Ack | Heartbeat, now: float) -> None:
+        if not ack.durable <= ack.applied <= ack.received:
+            raise _bad_sequence(
+                f"durable {ack.durable}, applied {ack.applied} and received {ack.received} do not rise in this order"
+            )
+        ring = self._ring
         release = ack.durable if self._releases_at_durable else ack.applied
-        if release > ack.received:
-            raise _bad_sequence(f"applied or durable {release} is above received {ack.received}")
-        if ack.received > self._ring.received:
+        before = (ring.received, ring.released, ring.in_flight_events)
+        sample = ring.acknowledge(ack.received, ack.ranges, release)
+        if ack.received > before[0]:
             self._progress_at = now
-        sample = self._ring.acknowledge(ack.received, ack.ranges, release)
         if sample is not None:
             self._rtt.record(now - sample)
         if ack.limit > self._peer_limit:
@@ -363,11 +372,17 @@ class Delivery:
         if self._evicted:
             self._forget_evicted(ack.received)
         self._probe_at = None
-        self._probes = 0
+        if before != (ring.received, ring.released, ring.in_flight_events):
+            self._probes = 0
 
     def _take_skip(self, skip: Skip) -> Sequence[Delivered]:
         self._ack_due = True
         was_missing = False
+        # All of it is checked first: what was filled of a SKIP that is refused would be lost without a word.
+        furthest = self._window.expected + self._limits.reorder_span_max + 1
+        for start, stop in skip.ranges:
+            if not 1 <= start < stop <= furthest:
+                raise _bad_sequence(f"skipped range [{start}, {stop}), the furthest number is {furthest - 1}")
         for start, stop in skip.ranges:
             was_missing |= bool(self._window.skip(start, stop))
         delivered = self._released()
@@ -434,9 +449,9 @@ class Delivery:
         body = encode_body(message, self._encoding)
         self._out.append(pack_frame(body, encoding=self._encoding, digest=self._digest))
 
-    def request_heartbeat(self) -> None:
-        """Send a HEARTBEAT with the next flush: it confirms a WELCOME (HSK-9)."""
-        self._heartbeat_due = True
+    def send_heartbeat(self) -> None:
+        """Queue a HEARTBEAT before anything else: it confirms a WELCOME (HSK-9)."""
+        self._send_heartbeat()
 
     def can_resume_sending(self, received: int) -> bool:
         """Whether the peer can go on from a number: it was sent, and nothing from it on is forgotten."""
@@ -448,7 +463,10 @@ class Delivery:
         Raises:
             RemoteProtocolError: If the peer claims what was never sent, or lost what was safe.
         """
-        self._send_answer(self._ring.resume(received, ranges, now))
+        answer = self._ring.resume(received, ranges, now)
+        # SKIP first, so that no frame makes the peer ask for what is gone.
+        self._send_skips(answer.gone)
+        self._send_frames(answer)
         self._peer_limit = max(self._peer_limit, received + self._limits.window_events_max)
 
     def announce_next(self, next_sequence: int) -> None:
@@ -461,19 +479,22 @@ class Delivery:
         return tuple(part for start, stop in ranges for part in missing.within(start, stop))
 
     def lose(self, ranges: Iterable[tuple[int, int]]) -> list[Delivered]:
-        """Give up numbers of the peer for good; return what that lets through."""
+        """Give up missing numbers of the peer for good; return what that lets through."""
         for start, stop in ranges:
             for lost_start, lost_stop in self._window.lose(start, stop):
                 self._counters.lost += lost_stop - lost_start
         self._ack_due = True
         return self._released()
 
-    def evict(self, document_of: Callable[[Hashable | None], int | None]) -> None:
+    def evict(self, document_of: Callable[[Hashable | None], int | None]) -> frozenset[int]:
         """Give up our own kept frames of some documents, and announce that (SKP-2).
 
         Args:
             document_of: Given a frame's key, the document to name if the frame is given
                 up, or `None` if it is kept.
+
+        Returns:
+            The numbers given up that the peer is not known to have received.
         """
         chosen: dict[int, int] = {}
 
@@ -488,6 +509,7 @@ class Delivery:
             for sequence in range(start, stop):
                 self._evicted[sequence] = chosen[sequence]
         self._send_skips(gone)
+        return frozenset(sequence for start, stop in gone for sequence in range(start, stop))
 
     def evicted(self) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
         """Numbers given up and not yet acknowledged, and their documents, for HELLO."""
@@ -513,12 +535,13 @@ class Delivery:
         elif self._ack_due:
             self._ack_due = False
             self._send_ack()
+        if self._probe_at is None and self._ring.released != self._ring.next_sequence:
+            # Also after an ACK that leaves something under way: the last frame of a burst may be what was lost.
+            self._probe_at = now + self._probe_interval()
         if not self._out:
             return []
         out, self._out = self._out, []
         self._last_sent = now
-        if self._probe_at is None and not self.is_settled:
-            self._probe_at = now + self._probe_interval()
         return out
 
     def next_timeout(self) -> float:
@@ -583,11 +606,14 @@ class Delivery:
         self.send_unnumbered(Nack(ranges=ranges, reason=reason))
 
     def _send_answer(self, answer: Answer) -> None:
+        self._send_frames(answer)
+        self._send_skips(answer.gone)
+
+    def _send_frames(self, answer: Answer) -> None:
         for _, frame in answer.frames:
             assert isinstance(frame, bytes)
             self._out.append(frame)
         self._counters.retransmitted += len(answer.frames)
-        self._send_skips(answer.gone)
 
     def _send_skips(self, gone: Iterable[tuple[int, int]]) -> None:
         """Announce numbers that will not be sent: one SKIP for each document that lost events (SKP-2)."""

@@ -11,15 +11,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from streamctx.core.delivery.coalescer import Coalescer
-from streamctx.core.documents.parts import cut
+from streamctx.core.documents.parts import PART_CHARACTERS, cut
 from streamctx.core.documents.presence import Key
 from streamctx.wire.messages import (
-    Edit,
+    Close,
+    DesignClose,
+    DesignOpen,
+    Mention,
     Message,
     Open,
     Part,
+    Save,
     Snapshot,
     SupersedableEvent,
 )
@@ -43,6 +48,7 @@ class Queued:
     is_offline: bool
     weight: int
     text: str | None = None
+    part_characters: int = PART_CHARACTERS
 
 
 class _LongText:
@@ -50,9 +56,9 @@ class _LongText:
 
     __slots__ = ("held", "index", "message", "pieces")
 
-    def __init__(self, message: Open | Snapshot, text: str) -> None:
+    def __init__(self, message: Open | Snapshot, pieces: Iterator[str]) -> None:
         self.message = message
-        self.pieces: Iterator[str] = cut(text)
+        self.pieces = pieces
         self.index = 0
         self.held: deque[Queued] = deque()
 
@@ -94,6 +100,8 @@ class Outbox:
         due = self.snapshots_due.get(queued.alias)
         long_text = self._long_texts.get(queued.alias)
         if due is not None:
+            if isinstance(queued.message, Save):
+                self._drop_from(due, Save)  # All of them would speak of the snapshot's text.
             due.append(queued)
         elif long_text is not None:
             long_text.held.append(queued)
@@ -134,7 +142,9 @@ class Outbox:
 
     def _begin_long_text(self, queued: Queued) -> None:
         assert isinstance(queued.message, Open | Snapshot) and queued.text is not None
-        long_text = self._long_texts[queued.alias] = _LongText(queued.message, queued.text)
+        long_text = self._long_texts[queued.alias] = _LongText(
+            queued.message, cut(queued.text, queued.part_characters)
+        )
         behind = [other for other in self._queue if other.alias == queued.alias]
         if behind:
             self._queue = deque(other for other in self._queue if other.alias != queued.alias)
@@ -157,7 +167,9 @@ class Outbox:
             popped = self.states.pop()
             assert popped is not None
             key, value = popped
-            if key[1] not in self._long_texts and key[1] not in self.snapshots_due:
+            # Of the event, not of the key: a focus belongs to the session and names a document.
+            alias = value[0].document
+            if alias not in self._long_texts and alias not in self.snapshots_due:
                 return value
             self.states.put(key, value)
         return None
@@ -184,6 +196,30 @@ class Outbox:
         self.bytes -= sum(other.weight for other in dropped)
         return len(dropped)
 
+    def abandon(self, alias: int) -> int:
+        """Drop what waits of a document that was closed meanwhile, but for the close of one that was announced.
+
+        Returns:
+            How many events were dropped.
+        """
+        long_text = self._long_texts.pop(alias, None)
+        waiting = [other for other in self._queue if other.alias == alias]
+        self._queue = deque(other for other in self._queue if other.alias != alias)
+        if long_text is not None:
+            waiting += long_text.held
+        is_announced = not any(isinstance(other.message, Open | DesignOpen) for other in waiting)
+        kept = [other for other in waiting if is_announced and isinstance(other.message, Close | DesignClose)]
+        self._queue.extend(kept)
+        self.events -= len(waiting) - len(kept)
+        self.bytes -= sum(other.weight for other in waiting) - sum(other.weight for other in kept)
+        return len(waiting) - len(kept)
+
+    def _drop_from(self, waiting: deque[Queued], kind: type[Message]) -> None:
+        for other in [other for other in waiting if isinstance(other.message, kind)]:
+            waiting.remove(other)
+            self.events -= 1
+            self.bytes -= other.weight
+
     def forget(self, alias: int) -> None:
         """Drop everything that waits of a document, its present values included."""
         self.collapse(alias, keep=lambda _message: False)
@@ -193,10 +229,10 @@ class Outbox:
         self.states.forget_where(lambda key: key[1] == alias)
 
     def heaviest(self) -> int:
-        """The document that most waiting bytes belong to; 0 if none does."""
+        """The document that most waiting bytes belong to which can be given up; 0 if none does."""
         weights: dict[int, int] = {}
-        for queued in self._every():
-            if queued.alias and isinstance(queued.message, Edit | Open | Snapshot):
+        for queued in chain(self._queue, *(long_text.held for long_text in self._long_texts.values())):
+            if queued.alias and not isinstance(queued.message, Mention | Close | DesignClose):
                 weights[queued.alias] = weights.get(queued.alias, 0) + queued.weight
         return max(weights, key=lambda alias: weights[alias], default=0)
 
