@@ -114,6 +114,7 @@ class Connection:
         except Exception:
             self._fail_internally(now)
         else:
+            self._hub.save(held)
             self.flush(now)
             self._hub.show(held.session, now)
 
@@ -123,7 +124,7 @@ class Connection:
             return
         self._is_over = True
         if self._held is not None:
-            self._hub.detached(self._held, now, ended=code == CloseCode.NORMAL)
+            self._hub.detached(self._held, now, ended=code == CloseCode.NORMAL or code in _ENDS_SESSION)
 
     def drain(self, now: float) -> None:
         """Say GOAWAY, if there is a session to say it to."""
@@ -142,9 +143,6 @@ class Connection:
         is_writable = peer.is_writable
         try:
             frames = session.flush(now, is_writable=is_writable)
-        except RemoteProtocolError as error:
-            self.fail(error, now)
-            return
         except Exception:
             self._fail_internally(now)
             return
@@ -159,6 +157,11 @@ class Connection:
         held.owner = self
         self._welcome = self._pack(welcome)
         self._send([self._welcome])
+
+    def wake(self, now: float) -> None:
+        """Flush soon: an event was made durable after its read was done."""
+        if not self._is_over:
+            self.peer.set_timer(now)
 
     def fail(self, error: RemoteProtocolError, now: float) -> None:
         """Say what is wrong, close, and give the session up: the one funnel of all failures (ERR-1)."""
@@ -186,7 +189,9 @@ class Connection:
             self._send(held.session.delivery.flush(now))
         self.peer.close(error.close_code, error.code)
         if held is not None:
-            self._hub.detached(held, now, ended=error.close_code in _ENDS_SESSION, by=self)
+            # A session in which we have failed may have lost an event: it is not to be resumed (RSM-5).
+            ended = error.close_code in _ENDS_SESSION or error.close_code is CloseCode.INTERNAL
+            self._hub.detached(held, now, ended=ended, by=self)
 
     def _fail_internally(self, now: float) -> None:
         logger.exception("connection %d failed", self.info.connection_id)
@@ -207,7 +212,7 @@ class Connection:
             self._hub.counts.corrupt_before_hello += 1
             return
         hello = client_decoder(self.info.encoding).decode(frame.body)
-        if isinstance(hello, Malformed):
+        if isinstance(hello, Malformed) and not frame.sequence:
             raise RemoteProtocolError(ErrorCode.MALFORMED, CloseCode.BAD_HELLO, hello.message)
         if not isinstance(hello, Hello):
             self._hub.counts.early += 1

@@ -165,8 +165,17 @@ class Hub:
         """Hand the events that were applied to the engine."""
         session = held.session
         batch = session.take_journal()
-        if batch is not None:
-            self._engine.append(session.session_id, session.epoch, batch, session.journal_done)
+        if batch is None:
+            return
+        is_appending = True
+
+        def done() -> None:
+            session.journal_done()
+            if not is_appending and held.owner is not None:
+                held.owner.wake(self._now)
+
+        self._engine.append(session.session_id, session.epoch, batch, done)
+        is_appending = False
 
     def show(self, source: ServerSession, now: float) -> None:
         """Let the observers of a session have what is new, each as its connection takes it."""
@@ -183,6 +192,7 @@ class Hub:
         session = held.session
         if session.state is ServerState.ENDED:
             return
+        self.save(held)
         session.detach(now)
         if ended or not session.is_confirmed:
             self._end(held, "closed", now)

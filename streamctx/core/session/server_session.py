@@ -237,7 +237,7 @@ class ServerSession:
     def can_resume(self, resume: Resume) -> bool:
         """Whether the two histories fit together: neither side has what the other never sent."""
         return (
-            resume.next >= self.delivery.expected
+            resume.next >= self.delivery.known_stop
             and self.delivery.can_resume_sending(resume.expects)
             and all(1 <= start < stop <= resume.next for start, stop in resume.lost)
         )
@@ -249,7 +249,8 @@ class ServerSession:
         delivery.resume_sending(resume.expects, (), now)
         lost = delivery.missing_within(resume.lost)
         if lost:
-            self._context.lose(resume.documents, ask=False)
+            # A client that does not say whose they were leaves no document to be trusted.
+            self._context.lose(resume.documents or None, ask=False)
             self._apply_all(delivery.lose(lost))
         return Resumption(
             verdict="resynced" if lost else "resumed",
@@ -293,6 +294,13 @@ class ServerSession:
         Raises:
             RemoteProtocolError: The connection must end.
         """
+        if len(self._replies) >= _REPLIES_MAX:
+            # Before the frame is taken: what is taken is applied, whatever happens.
+            raise RemoteProtocolError(
+                ErrorCode.SLOW,
+                CloseCode.SLOW,
+                f"{len(self._replies)} answers wait for acknowledgements, limit {_REPLIES_MAX}",
+            )
         if self._is_heard:
             return self._receive(data, now)
         before = self.delivery.counters.received
@@ -313,17 +321,26 @@ class ServerSession:
         return repeated
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due; then `flush`.
+        """Do what is due, giving up gaps for good included (NAK-4); then `take_journal` and `flush`.
 
         Raises:
             RemoteProtocolError: The connection must end.
         """
-        self.delivery.handle_timeout(now)
+        delivery = self.delivery
+        delivery.handle_timeout(now)
+        lost = delivery.expired(now)
+        if lost:
+            for answer in self._context.lose(None, ask=True):
+                self._replies.append(answer)
+            self._apply_all(delivery.lose(lost))
 
     def journal_done(self) -> None:
         """The oldest batch that `take_journal` returned is safe."""
         self._journal_pending.popleft()
-        self.delivery.hold_durable(self._journal_pending[0].first if self._journal_pending else None)
+        if self._journal_pending:
+            self.delivery.hold_durable(self._journal_pending[0].first)
+        else:
+            self.delivery.hold_durable(self._journal[0][0] if self._journal else None)
 
     def take_journal(self) -> JournalBatch | None:
         """The durable events applied since the last call, to be made safe; `None` if there are none."""
@@ -331,8 +348,6 @@ class ServerSession:
             return None
         events, self._journal = tuple(self._journal), []
         batch = JournalBatch(first=events[0][0], stop=events[-1][0] + 1, events=events)
-        if not self._journal_pending:
-            self.delivery.hold_durable(batch.first)
         self._journal_pending.append(batch)
         return batch
 
@@ -341,8 +356,6 @@ class ServerSession:
             self._apply(sequence, item, in_order=in_order)
 
     def _apply(self, sequence: int, item: Item, *, in_order: bool) -> None:
-        if isinstance(item, Addressed):
-            item = item.message  # A client's messages have no stream; it says nothing.
         if isinstance(item, Event):
             self._apply_event(sequence, item, in_order=in_order)
         elif isinstance(item, Subscribe):
@@ -358,8 +371,7 @@ class ServerSession:
             message = f"a frame of {item.size_bytes} bytes, limit {limit}"
             self._refuse(ErrorCode.TOO_LARGE, message, sequence, expected=limit)
         elif isinstance(item, Skip):
-            for answer in self._context.lose(item.documents, ask=False):
-                self._reply(answer)
+            self._replies.extend(self._context.lose(item.documents or None, ask=not item.documents))
         elif isinstance(item, ErrorMessage):
             self.client_errors += 1
 
@@ -367,24 +379,22 @@ class ServerSession:
         if self.role == "observe":
             self._refuse(ErrorCode.FORBIDDEN, "an observer sends no events", sequence)
             return
-        for answer in self._context.apply(sequence, event, in_order=in_order):
-            self._reply(answer)
+        self._replies.extend(self._context.apply(sequence, event, in_order=in_order))
         if self._journals and type(event) in _DURABLE:
-            self._journal.append((sequence, event))
+            self._keep(sequence, event)
+
+    def _keep(self, sequence: int, event: Event) -> None:
+        """Let a durable event be journalled, unless its document is refused: nothing of that is stored (SEC-3)."""
+        if self._context.is_refused(event.document):  # type: ignore[attr-defined]
+            return
+        if not self._journal and not self._journal_pending:
+            self.delivery.hold_durable(sequence)
+        self._journal.append((sequence, event))
 
     def _refuse(self, code: ErrorCode, message: str, sequence: int, *, expected: int | None = None) -> None:
-        self._reply(
+        self._replies.append(
             ErrorMessage(code=code, message=message[:500], reference=sequence or None, expected=expected)
         )
-
-    def _reply(self, message: Message) -> None:
-        if len(self._replies) >= _REPLIES_MAX:
-            raise RemoteProtocolError(
-                ErrorCode.SLOW,
-                CloseCode.SLOW,
-                f"{_REPLIES_MAX} answers wait for acknowledgements",
-            )
-        self._replies.append(message)
 
     # Subscriptions.
 
@@ -412,7 +422,7 @@ class ServerSession:
                 return
             sources = [source]
         self._subscriptions[subscribe.subscription] = subscribe
-        self._reply(
+        self._replies.append(
             Subscribed(
                 subscription=subscribe.subscription, sessions=tuple(source.session_id for source in sources)
             )
@@ -423,7 +433,7 @@ class ServerSession:
     def _refuse_subscription(
         self, code: ErrorCode, message: str, sequence: int, subscribe: Subscribe
     ) -> None:
-        self._reply(
+        self._replies.append(
             ErrorMessage(
                 code=code,
                 message=message,
@@ -475,8 +485,9 @@ class ServerSession:
     def source_ended(self, source: ServerSession, reason: Literal["closed", "expired"]) -> None:
         """A session that is observed has ended."""
         for key in [key for key in self._feeds if key[1] == source.session_id]:
+            has_begun = self._feeds[key].has_begun
             self._remove_feed(key)
-            if len(self._replies) < _REPLIES_MAX:
+            if has_begun:  # Of a session that was never shown there is no end to tell.
                 self._replies.append(Addressed(key[0], Ended(session=source.session_id, reason=reason)))
 
     # What goes out.
@@ -486,19 +497,10 @@ class ServerSession:
 
         Args:
             is_writable: Whether the socket takes more; otherwise only what repairs itself goes out.
-
-        Raises:
-            RemoteProtocolError: The connection must end.
         """
-        delivery = self.delivery
-        lost = delivery.expired(now)
-        if lost:
-            for answer in self._context.lose(None, ask=True):
-                self._reply(answer)
-            self._apply_all(delivery.lose(lost))
         if is_writable:
             self._pump(now)
-        return delivery.flush(now)
+        return self.delivery.flush(now)
 
     def _pump(self, now: float) -> None:
         delivery = self.delivery
