@@ -36,6 +36,7 @@ from streamctx import (
     SessionClosed,
 )
 from streamctx.client.faults import Direction, FaultKind
+from streamctx.client.websocket import CONNECTION_ERRORS, WebSocket
 from streamctx.limits import DEFAULT_LIMITS
 from streamctx.wire.capabilities import negotiated_limits
 from streamctx.wire.codec import encode_body
@@ -290,8 +291,6 @@ async def test_wrong_edit_changes_nothing(server: ThreadedServer) -> None:
 async def test_edits_of_one_turn_leave_in_one_write(
     server: ThreadedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streamctx.client.websocket import WebSocket
-
     writes = []
     send = WebSocket.send
 
@@ -356,6 +355,26 @@ async def test_observer_sees_documents_and_presence(server: ThreadedServer) -> N
             document.close()
             await until(lambda: not observation.sessions[session_id].documents)
         assert [change async for change in observation if change.is_synced] != []
+
+
+@on_each_loop
+async def test_observer_is_shown_a_long_text_in_parts(server: ThreadedServer) -> None:
+    async with (
+        streamctx.connect(server.url, TOKEN) as editor,
+        streamctx.connect(server.url, TOKEN) as agent,
+    ):
+        document = await editor.open(_URI, "")
+        observation = await agent.observe()
+        await editor.ready()
+        session_id = str(editor.session_id)
+        await until(lambda: observation.text(session_id, _URI) == "")
+        for size in (60_000, 70_000, 200_000):
+            document.replace("x" * size)
+            document.edit((0, 0, 0, 0, "y"))
+            await until(lambda: observation.text(session_id, _URI) == document.text)
+        assert agent.counters.resubscribed == 0
+        assert observation.sessions[session_id].counters.syncs == 1
+        observation.close()
 
 
 @on_each_loop
@@ -425,9 +444,9 @@ async def test_connection_dropped_at_any_moment_loses_nothing(server: ThreadedSe
             for _ in range(chooser.randrange(20)):
                 type_at_random(document, chooser)
             if round_ % 3:
-                await anyio.sleep(chooser.random() * 0.005)
-            client.abort()
+                await until(lambda: client.status == "connected")
             await anyio.sleep(chooser.random() * 0.005)
+            client.abort()
         await client.flush()
         assert server.text(client.session_id, _URI) == document.text
         assert client.counters.connections > 5
@@ -697,6 +716,10 @@ async def deaf_peer() -> AsyncIterator[tuple[str, list[int]]]:
 
     async def serve(stream: anyio.abc.SocketStream) -> None:
         accepted.append(len(accepted))
+        with contextlib.suppress(*CONNECTION_ERRORS):
+            await welcome(stream)
+
+    async def welcome(stream: anyio.abc.SocketStream) -> None:
         async with stream:
             protocol = ServerProtocol(subprotocols=[Subprotocol("streamctx.v1")])
             protocol.receive_data(await stream.receive())
@@ -707,7 +730,7 @@ async def deaf_peer() -> AsyncIterator[tuple[str, list[int]]]:
             # HELLO is read, and answered with a WELCOME; then nothing more.
             data = await stream.receive()
             protocol.receive_data(data)
-            welcome = Welcome(
+            message = Welcome(
                 attempt=len(accepted),
                 session="s",
                 secret="x",
@@ -723,7 +746,7 @@ async def deaf_peer() -> AsyncIterator[tuple[str, list[int]]]:
                 limits=negotiated_limits(DEFAULT_LIMITS),
                 server=ServerInfo(name="deaf", version="1"),
             )
-            body = encode_body(welcome, Encoding.MSGPACK)
+            body = encode_body(message, Encoding.MSGPACK)
             protocol.send_binary(pack_frame(body, encoding=Encoding.MSGPACK, digest=crc32_digest))
             await stream.send(b"".join(protocol.data_to_send()))
             await anyio.sleep_forever()

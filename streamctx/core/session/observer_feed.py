@@ -289,10 +289,10 @@ class Feed:
             weight += entry.weight
             if entry.key is not None:
                 is_plain = False
-            if weight > _BATCH_WEIGHT_MAX or len(taken) >= _BATCH_EVENTS_MAX:
-                break
             if type(entry.event) in _TEXTS:
                 is_plain = False
+                break
+            if weight > _BATCH_WEIGHT_MAX or len(taken) >= _BATCH_EVENTS_MAX:
                 break
         if is_plain:
             # As nearly always: durable events without a whole text, in the producer's unit.
