@@ -64,6 +64,10 @@ class _State(enum.Enum):
     LOST = enum.auto()
 
 
+# Looking up a member through its class, for each message, would cost as much as to unmask it.
+_OPEN = _State.OPEN
+
+
 class WebSocketConnection(asyncio.Protocol):
     """An accepted WebSocket; implements `streamctx.hub.ports.Peer`.
 
@@ -109,7 +113,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._address = address
         self._upgrade = upgrade
         self._protocol = upgrade.protocol
-        self._state = _State.OPEN
+        self._state = _OPEN
 
         self._tail = b""
         self._is_fast = True
@@ -160,15 +164,11 @@ class WebSocketConnection(asyncio.Protocol):
     @property
     def is_writable(self) -> bool:
         """See `Peer.is_writable`."""
-        return (
-            self._state is _State.OPEN
-            and not self._is_paused
-            and self._output_bytes < WRITE_BUFFER_BYTES_HIGH
-        )
+        return self._state is _OPEN and not self._is_paused and self._output_bytes < WRITE_BUFFER_BYTES_HIGH
 
     def send(self, messages: Sequence[bytes | str]) -> None:
         """See `Peer.send`."""
-        if self._state is not _State.OPEN:
+        if self._state is not _OPEN:
             return
         output = self._output
         for message in messages:
@@ -197,7 +197,7 @@ class WebSocketConnection(asyncio.Protocol):
 
     def close(self, code: int, reason: str) -> None:
         """See `Peer.close`."""
-        if self._state is not _State.OPEN:
+        if self._state is not _OPEN:
             return
         # The reason is cut between characters.
         reason = reason.encode("utf-8", "replace")[:_CLOSE_REASON_BYTES_MAX].decode("utf-8", "ignore")
@@ -225,7 +225,7 @@ class WebSocketConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Let the hub say that the server is shutting down."""
-        if self._state is _State.OPEN:
+        if self._state is _OPEN:
             self._run(self._handler.drain, self._loop.time())
 
     def flush(self) -> None:
@@ -279,7 +279,7 @@ class WebSocketConnection(asyncio.Protocol):
         if not self._deadlines.is_hearing:
             self._deadlines.resume_hearing(now)
             self._transport.resume_reading()
-        if self._state is _State.OPEN:
+        if self._state is _OPEN:
             self._run(self._handler.writable, now)
 
     @override
@@ -306,7 +306,7 @@ class WebSocketConnection(asyncio.Protocol):
             if self._tail:
                 rest = data = self._tail + data
                 self._tail = b""
-            if self._state is _State.OPEN:
+            if self._state is _OPEN:
                 messages: list[bytes | str] = []
                 offset, is_incomplete = take_messages(data, self._message_bytes_max, messages)
                 self._deliver(messages, now)
@@ -328,7 +328,7 @@ class WebSocketConnection(asyncio.Protocol):
             if event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT) and not self._join(event, messages):
                 break
         self._deliver(messages, now)
-        if protocol.state is not LibraryState.OPEN and self._state is _State.OPEN:
+        if protocol.state is not LibraryState.OPEN and self._state is _OPEN:
             self._finish_read(now)
             if protocol.close_rcvd is None:
                 self._shell.counters.websockets_failed += 1
@@ -370,13 +370,13 @@ class WebSocketConnection(asyncio.Protocol):
     def _deliver(self, messages: list[bytes | str], now: float) -> None:
         receive = self._handler.receive
         for message in messages:
-            if self._state is not _State.OPEN:
+            if self._state is not _OPEN:
                 return
             self._has_delivered = True
             receive(message, now)
 
     def _finish_read(self, now: float) -> None:
-        if self._has_delivered and self._state is _State.OPEN:
+        if self._has_delivered and self._state is _OPEN:
             self._handler.read_done(now)
         self._has_delivered = False
 
@@ -445,7 +445,7 @@ class WebSocketConnection(asyncio.Protocol):
     def _handle_due(self, due: Due, now: float) -> None:
         counters = self._shell.counters
         if due is Due.WISH:
-            if self._state is _State.OPEN:
+            if self._state is _OPEN:
                 self._run(self._handler.handle_timeout, now)
             return
         if due is Due.DEAD:

@@ -275,7 +275,8 @@ class RetransmitRing:
                 self._received = above.first_absent(received)
                 above.clear_below(self._received)
         if release_below > self._released:
-            self._release(self._released, min(release_below, was_received))
+            if was_received > self._released:
+                self._release(self._released, min(release_below, was_received))
             self._released = release_below
         if ranges:
             for start, stop in RangeSet(ranges):

@@ -14,7 +14,7 @@ import msgspec
 
 from streamctx.core.documents.presence import Key
 from streamctx.limits import Limits
-from streamctx.vocabulary import Encoding, Unit
+from streamctx.vocabulary import Unit
 from streamctx.wire.messages import (
     DesignOpen,
     DesignSelection,
@@ -29,7 +29,8 @@ from streamctx.wire.messages import (
 
 __all__ = ["FeedEntry", "FeedLog"]
 
-BodyKey: TypeAlias = tuple[int, int, Unit, Encoding, object]
+BodyKey: TypeAlias = tuple[int, int, str]
+"""From one offset to another, and a text that is equal where unit, encoding and filter are."""
 
 _NO_VARIANTS: Mapping[Unit, FeedEvent | None] = {}
 _EVENT_BYTES = 100

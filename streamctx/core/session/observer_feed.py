@@ -76,7 +76,7 @@ class FeedSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FeedFilter:
-    """What of a session a subscription wants. Two equal filters share encoded updates."""
+    """What of a session a subscription wants. Two filters of equal `repr` share encoded updates."""
 
     documents: tuple[str, ...] | None = None
     presence: bool = True
@@ -105,6 +105,7 @@ class Feed:
     """
 
     __slots__ = (
+        "_body_key",
         "_due_at",
         "_encoding",
         "_filter",
@@ -149,6 +150,8 @@ class Feed:
         self._unit = unit
         self._encoding = encoding
         self._filter = filter_
+        # A string is hashed once, all that it says would be hashed for every update.
+        self._body_key = f"{unit} {encoding} {filter_!r}"
         self._min_interval_s = min_interval_s
         self._frame_bytes_max = frame_bytes_max
         self._due_at = 0.0
@@ -222,7 +225,7 @@ class Feed:
 
     def _next_update(self, now: float) -> bytes | None:
         log = self._log
-        key = (self._told, log.offset, self._unit, self._encoding, self._filter)
+        key = (self._told, log.offset, self._body_key)
         shared = log.bodies.get(key)
         if shared is not None:
             self._advance(log.offset, now)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 from streamctx.core.session.delivery import Addressed, Delivered, Delivery, Item, TooLarge
 from streamctx.core.session.feed_log import FeedLog
@@ -23,7 +23,6 @@ from streamctx.wire.capabilities import Capabilities
 from streamctx.wire.codec import Malformed, UnknownType, client_decoder
 from streamctx.wire.messages import (
     DURABLE_TYPES,
-    SUPERSEDABLE_TYPES,
     ClientInfo,
     DocumentAction,
     Ended,
@@ -44,7 +43,6 @@ from streamctx.wire.messages import (
 __all__ = ["Directory", "JournalBatch", "Resumption", "ServerSession"]
 
 _DURABLE = frozenset(DURABLE_TYPES)
-_EVENTS = frozenset((*DURABLE_TYPES, *SUPERSEDABLE_TYPES))
 _REPLIES_MAX = 1024
 EVERY_SESSION = "*"
 
@@ -312,8 +310,8 @@ class ServerSession:
     def _receive(self, data: bytes, now: float) -> Hello | None:
         repeated: Hello | None = None
         for sequence, item, in_order in self.delivery.receive(data, now):
-            if type(item) in _EVENTS:
-                self._apply_event(sequence, cast(Event, item), in_order=in_order)
+            if isinstance(item, Event):
+                self._apply_event(sequence, item, in_order=in_order)
             elif isinstance(item, Hello):
                 repeated = item
             else:
@@ -498,7 +496,7 @@ class ServerSession:
         Args:
             is_writable: Whether the socket takes more; otherwise only what repairs itself goes out.
         """
-        if is_writable:
+        if is_writable and (self._replies or self._feeds):
             self._pump(now)
         return self.delivery.flush(now)
 
@@ -512,7 +510,7 @@ class ServerSession:
                 delivery.send(message.message, now, stream=message.stream)
             else:
                 delivery.send(message, now)
-        if replies or not self._feeds:
+        if replies:
             return
         for feed in list(self._feeds.values()):
             while feed.has_more and delivery.can_send(room):
