@@ -143,9 +143,10 @@ class SocketIoLoad(Load):
 
 
 class _Progress(msgspec.Struct):
-    """What of an `update` tells how far the observer is; msgspec skips the events."""
+    """What tells how far things are, of `update`, `ack` and `heartbeat`; msgspec skips the rest."""
 
-    to: int
+    to: int = 0
+    received: int = 0
 
 
 class StreamctxLoad(Load):
@@ -155,7 +156,7 @@ class StreamctxLoad(Load):
         super().__init__()
         self._decode = msgspec.msgpack.Decoder(ServerMessage).decode
         self._decode_progress = msgspec.msgpack.Decoder(_Progress).decode
-        self._decode_ack = msgspec.msgpack.Decoder(Ack).decode
+        self._received = 0
         self.writer, session = self._greet(port, "produce")
         self.observer, _ = self._greet(port, "observe")
         self._first_offset = self._observe(session, trace)
@@ -171,15 +172,18 @@ class StreamctxLoad(Load):
         payloads = self.writer.read()
         if payloads:
             # Two numbers ahead: `received` is one past, and `open` was the first.
-            self.acknowledged = self._decode_ack(payloads[-1][HEAD_BYTES:]).received - 2
+            self.acknowledged = self._decode_progress(payloads[-1][HEAD_BYTES:]).received - 2
 
     @override
     def take_updates(self) -> None:
         payloads = self.observer.read()
         if payloads:
-            self._updates += payloads
-            self._acknowledge(payloads[-1])
-            self.observed = self._decode_progress(payloads[-1][HEAD_BYTES:]).to - self._first_offset
+            numbered = [payload for payload in payloads if _number(payload)]
+            self._updates += numbered
+            # A heartbeat is answered too; it comes where an acknowledgement is late.
+            self._acknowledge(numbered)
+            if numbered:
+                self.observed = self._decode_progress(numbered[-1][HEAD_BYTES:]).to - self._first_offset
 
     @override
     def observed_changes(self) -> Iterator[Change]:
@@ -220,8 +224,8 @@ class StreamctxLoad(Load):
         while True:
             for payload in self.observer.next_payloads():
                 message = self._decode(payload[HEAD_BYTES:])
-                if int.from_bytes(payload[16:HEAD_BYTES], "big"):
-                    self._acknowledge(payload)
+                if _number(payload):
+                    self._acknowledge([payload])
                 if isinstance(message, Synced):
                     self.writer.send(_frame(opened, xxh3_64_digest, 1))
                     self.writer.next_payloads()
@@ -229,10 +233,17 @@ class StreamctxLoad(Load):
                 elif isinstance(message, Update) and message.to > offset >= 0:
                     return message.to
 
-    def _acknowledge(self, payload: bytes) -> None:
-        received = int.from_bytes(payload[16:HEAD_BYTES], "big") + 1
+    def _acknowledge(self, numbered: list[bytes]) -> None:
+        if numbered:
+            self._received = _number(numbered[-1]) + 1
+        received = self._received
         ack = Ack(received=received, applied=received, durable=received, limit=received + 1024)
         self.observer.send(_frame(ack, xxh3_64_digest))
+
+
+def _number(payload: bytes) -> int:
+    """The sequence number of a frame; 0 if it has none."""
+    return int.from_bytes(payload[HEAD_BYTES - 8 : HEAD_BYTES], "big")
 
 
 def _frame(message: Message, digest: Digest, sequence: int = 0) -> bytes:
