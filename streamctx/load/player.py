@@ -36,6 +36,8 @@ _PENDING_BYTES_MAX = 4 * 1024 * 1024
 _BURST_EVENTS = 64
 """So many events are made in one go; then the connection has its turn."""
 _POLL_S = 0.001
+_PARTING_S = 0.5
+"""What has to arrive was waited for before; this is for the farewell."""
 _STALL_POLL_S = 0.1
 
 
@@ -158,6 +160,7 @@ class Player:
             digest=options.digest,
             unit=unit,
             role=role,
+            flush_s=_PARTING_S,
             faults=faults,
         )
 
@@ -178,6 +181,8 @@ class Player:
             with anyio.CancelScope(shield=True):
                 report = await self._report(producer, performer, seconds)
             self.before_closing()
+            for faults in self.faults:
+                faults.is_paused = True
             group.cancel_scope.cancel()
         return report
 
