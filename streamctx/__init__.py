@@ -46,7 +46,7 @@ _MODULES = {
     "streamctx.client.document": ("Document",),
     "streamctx.client.faults": ("FaultRates", "MessageFaults"),
     "streamctx.client.observation": ("Observation", "ObservationChange"),
-    "streamctx.core.session.client_session": ("DocumentRefusal", "Refusal"),
+    "streamctx.core.session.client_events": ("DocumentRefusal", "Refusal"),
     "streamctx.core.session.observed": ("ObservedSession",),
     "streamctx.errors": (
         "CloseCode",

@@ -6,8 +6,8 @@ from streamctx.client.faults import FaultRates as FaultRates
 from streamctx.client.faults import MessageFaults as MessageFaults
 from streamctx.client.observation import Observation as Observation
 from streamctx.client.observation import ObservationChange as ObservationChange
-from streamctx.core.session.client_session import DocumentRefusal as DocumentRefusal
-from streamctx.core.session.client_session import Refusal as Refusal
+from streamctx.core.session.client_events import DocumentRefusal as DocumentRefusal
+from streamctx.core.session.client_events import Refusal as Refusal
 from streamctx.core.session.observed import ObservedSession as ObservedSession
 from streamctx.errors import CloseCode as CloseCode
 from streamctx.errors import ConfigurationError as ConfigurationError

@@ -24,15 +24,15 @@ from streamctx.client.document import Document, Eol
 from streamctx.client.driver import Driver, Status
 from streamctx.client.faults import MessageFaults
 from streamctx.client.observation import Observation
-from streamctx.core.session.client_session import (
+from streamctx.core.session.client_events import (
     ClientEvent,
-    ClientSession,
     ClientSettings,
     DocumentRefusal,
     FeedChanged,
     Refusal,
     Welcomed,
 )
+from streamctx.core.session.client_session import ClientSession
 from streamctx.errors import EventRefused, LocalProtocolError, SessionClosed
 from streamctx.limits import DEFAULT_LIMITS, Limits
 from streamctx.vocabulary import DigestAlgorithm, Encoding, HashAlgorithm, Unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from streamctx.core.session.client_session import ClientDocument
+from streamctx.core.session.client_document import ClientDocument
 from streamctx.wire.changes import Change
 from streamctx.wire.messages import Cursor, Diagnostic, Diagnostics, Mention, Selection, State, Viewport
 

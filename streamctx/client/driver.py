@@ -14,13 +14,8 @@ from streamctx.client.discovery import Target
 from streamctx.client.faults import MessageFaults
 from streamctx.client.reconnect import ReconnectPolicy
 from streamctx.client.websocket import CONNECTION_ERRORS, WebSocket, open_websocket
-from streamctx.core.session.client_session import (
-    ClientEvent,
-    ClientSession,
-    Draining,
-    SessionEnd,
-    Welcomed,
-)
+from streamctx.core.session.client_events import ClientEvent, Draining, SessionEnd, Welcomed
+from streamctx.core.session.client_session import ClientSession
 from streamctx.core.session.state import ClientState
 from streamctx.errors import (
     CloseCode,
@@ -97,6 +92,7 @@ class Driver:
         self._leaving: tuple[int, str] | None = None
         self._failed_with: int | None = None
         self._retry_ms: int | None = None
+        self._is_cut = False
         self._is_closing = False
 
     # What the client asks and tells.
@@ -206,6 +202,7 @@ class Driver:
 
     def _begin(self) -> None:
         self._leaving = self._failed_with = self._retry_ms = None
+        self._is_cut = False
         self.session.connected(self._clock())
 
     # Reading.
@@ -257,6 +254,8 @@ class Driver:
                     break
                 if data and not await self._send(websocket, data, self._limits.send_deadline_s):
                     return
+                if self._is_cut:
+                    return
                 if not data:
                     await self._wait()
             await self._part(websocket)
@@ -307,7 +306,9 @@ class Driver:
             faulted = faults.outgoing(frame, now, is_text=is_text)
             passed += faulted.messages
             if faulted.is_cut:
-                raise ConnectionResetError("cut on purpose")
+                # What went before it still leaves; then the connection is dropped.
+                self._is_cut = True
+                break
         return passed
 
     async def _wait(self) -> None:

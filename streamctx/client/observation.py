@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from streamctx.core.session.client_session import FeedChanged
+from streamctx.core.session.client_events import FeedChanged
 from streamctx.core.session.observed import ObservedSession
 from streamctx.errors import ErrorCode, EventRefused
 from streamctx.limits import MIB

@@ -559,6 +559,20 @@ async def test_faults_on_every_message_are_healed(
 
 
 @on_each_loop
+async def test_cut_spares_what_left_before_it(server: ThreadedServer) -> None:
+    rates = FaultRates.parse("cut=0.02")
+    faults = MessageFaults(rates, seed=6)
+    async with streamctx.connect(server.url, TOKEN, faults=faults) as client:
+        document = await client.open(_URI, "")
+        for _ in range(500):
+            document.edit((0, 0, 0, 0, "x"))
+        # A write of this many messages never gets through whole: it has to arrive in pieces.
+        await client.flush()
+        assert server.text(client.session_id, _URI) == document.text
+        assert faults.counts[Direction.OUTGOING][FaultKind.CUT] > 3
+
+
+@on_each_loop
 async def test_handshake_stands_faults(server: ThreadedServer) -> None:
     faults = MessageFaults(FaultRates.parse("drop=0.4,corrupt=0.3"), seed=5)
     async with streamctx.connect(server.url, TOKEN, faults=faults, flush_s=0.0) as client:
