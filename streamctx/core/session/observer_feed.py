@@ -280,8 +280,9 @@ class Feed:
             The events, the position after them, and the long text that has to follow.
         """
         taken: list[FeedEntry] = []
-        takes_all = self._filter.takes_all
         is_plain = self._unit is self.source.source_unit
+        # In another unit, an event may have no form at all, for which `_takes` looks.
+        takes_all = is_plain and self._filter.takes_all
         position = self._position
         weight = 0
         for entry in entries:
