@@ -18,7 +18,6 @@ import anyio.to_thread
 from streamctx.client.client import Client, connect
 from streamctx.client.faults import FaultKind, FaultRates, MessageFaults
 from streamctx.errors import StreamctxError
-from streamctx.load.late_cuts import LateCuts
 from streamctx.load.performer import Performer
 from streamctx.load.report import Latencies, Report, sha256_of_texts
 from streamctx.load.script import Script
@@ -149,7 +148,7 @@ class Player:
         options = self.options
         faults = None
         if options.faults is not None:
-            faults = LateCuts(options.faults, seed=seed)
+            faults = MessageFaults(options.faults, seed=seed)
             self.faults.append(faults)
         return connect(
             options.url,
@@ -327,7 +326,10 @@ class Player:
         report.skipped += ours.skips_sent + theirs.get("frames_skips_sent", 0)
         report.duplicates += client.session.duplicates + theirs.get("duplicates", 0)
         report.corrupt += ours.corrupt + theirs.get("frames_corrupt", 0)
-        report.resumes += ours.resumes
+        # A session that had to be opened anew counts too: the connection was lost all the same.
+        report.resumes += ours.resumes + ours.resets
+        if ours.resubscribed:
+            self._problems.append(f"a feed did not fit the copy, {ours.resubscribed} times")
         self.lost += ours.lost + theirs.get("frames_lost", 0)
 
     async def _get(self, path: str) -> dict[str, Any]:

@@ -128,8 +128,10 @@ def _judge(case: Case, report: dict[str, Any], status: int, said: str) -> Iterat
         yield f"not verified, status {status}: {_last_line(said)}"
     if not report["sha256_expected"] == report["sha256_server"] == report["sha256_observer"]:
         yield "the copies differ"
+    if "Traceback" in said:
+        yield f"an end failed: {_last_line(said)}"
     if case.faults is None:
-        for name in ("nacks", "retransmitted"):
+        for name in _COUNTED:
             if report[name]:
                 yield f"{report[name]} {name} without a fault"
         return

@@ -58,11 +58,13 @@ def _play(
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-def test_a_good_connection_needs_no_repair(encoding: Encoding) -> None:
-    report, player = _play(_script(1, 500), replace(OPTIONS, encoding=encoding))
+@pytest.mark.parametrize(("unit", "observer_unit"), UNITS)
+def test_a_good_connection_needs_no_repair(encoding: Encoding, unit: Unit, observer_unit: Unit) -> None:
+    options = replace(OPTIONS, encoding=encoding, unit=unit, observer_unit=observer_unit)
+    report, player = _play(_script(1, 500), options)
     assert report.verified, report.lines()
     repairs = (report.retransmitted, report.nacks, report.skipped, report.duplicates, report.corrupt)
-    assert repairs == (0, 0, 0, 0, 0)
+    assert (*repairs, report.resumes) == (0, 0, 0, 0, 0, 0)
     assert len(report.ack.values) == len(report.observer.values) == report.edits == 500
     assert player.lost == 0
 
