@@ -123,7 +123,7 @@ class Deadlines:
         self._armed_at = -_NEVER
 
     def _next(self) -> float:
-        deadline = self.heard_at + self._limits.dead_s if self.is_hearing else _NEVER
+        deadline = self._dead_at
         if self._wish is not None:
             deadline = min(deadline, self._wish)
         if self._close_at is not None:
@@ -153,14 +153,22 @@ class Deadlines:
     def _find_due(self, now: float) -> Due | None:
         if self._close_at is not None and now >= self._close_at:
             return Due.CLOSE
-        if self.is_hearing and now >= self.heard_at + self._limits.dead_s:
-            return Due.DEAD
         if self._is_stalled(now):
             return Due.STALLED
         if self._wish is not None and now >= self._wish:
             self._wish = None
             return Due.WISH
+        # After the wish, so that who watches for silence too can still say why it ends (HBT-3).
+        if now >= self._dead_at:
+            return Due.DEAD
         return None
+
+    @property
+    def _dead_at(self) -> float:
+        # A peer that is being closed has `close_wait_s`, however silent it was before.
+        if not self.is_hearing or self._close_at is not None:
+            return _NEVER
+        return self.heard_at + self._limits.dead_s
 
     def _is_stalled(self, now: float) -> bool:
         if self._progress_at is None:
