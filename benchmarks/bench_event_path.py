@@ -1,6 +1,7 @@
 """What an edit costs the server, from the socket to the observer, beside other ways to relay it.
 
-    python -m benchmarks.bench_event_path [--quick] [--long] [--peers a,b] [--reps N] [--stages] [--json]
+    python -m benchmarks.bench_event_path [--quick] [--long] [--in-flight N] [--peers a,b] [--reps N] [--json]
+    python -m benchmarks.bench_event_path --stages
 
 One writer plays a whole recorded session with 64 edits in flight, one observer is shown it, and what the
 observer was shown is played again and compared with the end of the session. README.md has the method.
@@ -31,7 +32,7 @@ from benchmarks.peers.stages import measure_stages
 __all__: list[str] = []
 
 PEERS = Path(__file__).parent / "peers"
-IN_FLIGHT_MAX = 64
+IN_FLIGHT = 64
 SERVER_CORE, LOAD_CORE = 0, 1
 SILENCE_S = 30.0
 QUICK_EDITS = 4_000
@@ -117,7 +118,7 @@ def cpu_ns(pid: int) -> int:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 
 
-def play(load: Load) -> None:
+def play(load: Load, in_flight: int) -> None:
     """Send everything, with so many edits in flight, and read all answers."""
     frames, total = load.frames, len(load.frames)
     with selectors.DefaultSelector() as selector:
@@ -125,7 +126,7 @@ def play(load: Load) -> None:
         selector.register(load.observer.socket, selectors.EVENT_READ, load.take_updates)
         sent = 0
         while load.acknowledged < total or load.observed < total:
-            stop = min(total, load.acknowledged + IN_FLIGHT_MAX)
+            stop = min(total, load.acknowledged + in_flight)
             if stop > sent:
                 load.writer.send(b"".join(frames[sent:stop]))
                 sent = stop
@@ -139,7 +140,7 @@ def play(load: Load) -> None:
                 key.data()
 
 
-def measure(contestant: Contestant, trace: Trace) -> Result:
+def measure(contestant: Contestant, trace: Trace, in_flight: int) -> Result:
     """Let a fresh server relay a trace, and check what the observer was shown."""
     with running(contestant) as (pid, port):
         load = contestant.load(port, trace)
@@ -147,7 +148,7 @@ def measure(contestant: Contestant, trace: Trace) -> Result:
         gc.disable()
         try:
             server_ns, load_ns, start = cpu_ns(pid), time.process_time_ns(), time.perf_counter()
-            play(load)
+            play(load, in_flight)
             took_s = time.perf_counter() - start
             load_ns, server_ns = time.process_time_ns() - load_ns, cpu_ns(pid) - server_ns
         finally:
@@ -159,12 +160,12 @@ def measure(contestant: Contestant, trace: Trace) -> Result:
     return Result(server_ns / 1000 / count, load_ns / 1000 / count, count / took_s)
 
 
-def compare(trace: Trace, names: Sequence[str], reps: int) -> dict[str, list[Result]]:
+def compare(trace: Trace, names: Sequence[str], *, in_flight: int, reps: int) -> dict[str, list[Result]]:
     """Let all contestants run in turns, each time with a fresh server."""
     results: dict[str, list[Result]] = {name: [] for name in names}
     for _ in range(reps):
         for name in names:
-            results[name].append(measure(CONTESTANTS[name], trace))
+            results[name].append(measure(CONTESTANTS[name], trace, in_flight))
     return results
 
 
@@ -188,8 +189,8 @@ def traces(*, quick: bool, long: str | None) -> list[Trace]:
     return found
 
 
-def show(trace: Trace, results: dict[str, list[Result]], absent: dict[str, str]) -> None:
-    print(f"\n{trace.name}, {len(trace.changes)} edits, {IN_FLIGHT_MAX} in flight")
+def show(trace: Trace, in_flight: int, results: dict[str, list[Result]], absent: dict[str, str]) -> None:
+    print(f"\n{trace.name}, {len(trace.changes)} edits, {in_flight} in flight")
     print(f"  {'':18} {'server CPU, µs an edit':>25} {'÷ websockets':>13} {'÷ socket.io':>12}", end="")
     print(f" {'edits/s':>9} {'load CPU':>9}")
     medians = {name: statistics.median(r.server_us for r in runs) for name, runs in results.items()}
@@ -225,6 +226,9 @@ def main() -> None:
         choices=("rustcode", "seph-blog1"),
         help="a longer trace too, on which Node's warm-up weighs less",
     )
+    parser.add_argument(
+        "--in-flight", type=int, default=IN_FLIGHT, help="edits sent and not acknowledged; 1 is one by one"
+    )
     parser.add_argument("--peers", help=f"some of {','.join(CONTESTANTS)}")
     parser.add_argument("--reps", type=int, help="interleaved runs, of which medians are taken")
     parser.add_argument(
@@ -247,10 +251,12 @@ def main() -> None:
     absent = {name: what for name in names if (what := missing(CONTESTANTS[name]))}
     present = [name for name in names if name not in absent]
     for trace in played_traces:
-        results = compare(trace, present, options.reps or (1 if options.quick else 5))
+        results = compare(
+            trace, present, in_flight=options.in_flight, reps=options.reps or (1 if options.quick else 5)
+        )
         report[trace.name] = {name: [asdict(run) for run in runs] for name, runs in results.items()}
         if not options.json:
-            show(trace, results, absent)
+            show(trace, options.in_flight, results, absent)
     if options.json:
         print(json.dumps({"not_installed": absent, "traces": report}, indent=2))
 

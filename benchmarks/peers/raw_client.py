@@ -62,7 +62,9 @@ class RawClient:
         received = self.socket.recv(_READ_BYTES)
         if not received:
             raise SystemExit("the server closed the connection")
-        data = self._rest + received if self._rest else received
+        return self._take(self._rest + received if self._rest else received)
+
+    def _take(self, data: bytes) -> list[bytes]:
         payloads = []
         offset, end = 0, len(data)
         while end - offset >= 2:
@@ -84,11 +86,11 @@ class RawClient:
         return payloads
 
     def next_payloads(self) -> list[bytes]:
-        """Read until there is at least one payload."""
-        while True:
+        """Read until there is at least one payload; it may have come with the upgrade already."""
+        payloads = self._take(self._rest)
+        while not payloads:
             payloads = self.read()
-            if payloads:
-                return payloads
+        return payloads
 
     def close(self) -> None:
         """Drop the connection."""
