@@ -7,7 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from streamctx.core.session.observed import ObservedSession
 from streamctx.limits import DEFAULT_LIMITS, Limits
@@ -27,6 +27,7 @@ LIMITS: Final = Limits(
     dead_s=3.0,
     close_wait_s=0.3,
     gap_timeout_s=1.0,
+    detached_session_s=1.0,
     drain_s=1.0,
 )
 """The short times of a server under attack; what it may hold is as always."""
@@ -76,10 +77,23 @@ class Arena:
         lines = (await self.get("/metrics")).body.decode().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(f"streamctx_{name} "))
 
-    async def sessions(self) -> list[dict[str, object]]:
+    async def sessions(self) -> list[dict[str, Any]]:
         """What `/v1/sessions` tells."""
-        found: list[dict[str, object]] = json.loads((await self.get("/v1/sessions")).body)["sessions"]
+        found: list[dict[str, Any]] = json.loads((await self.get("/v1/sessions")).body)["sessions"]
         return found
+
+    async def session(self, raw: Raw) -> dict[str, Any]:
+        """What REST tells of one session."""
+        found: dict[str, Any] = json.loads((await self.get(f"/v1/sessions/{raw.session}")).body)
+        return found
+
+    async def has_connected(self, count: int) -> None:
+        """Wait until so many sessions have a connection, besides the two of the neighbour."""
+
+        async def has_count() -> bool:
+            return [session["connected"] for session in await self.sessions()].count(True) == count + 2
+
+        await until(has_count)
 
 
 @contextlib.asynccontextmanager

@@ -64,6 +64,7 @@ class Raw:
         self.acknowledges = True
         self.errors: list[ErrorMessage] = []
         self.received_bytes = 0
+        self.session = ""
         self.numbers = itertools.count(1)
         self._received = 0
 
@@ -84,6 +85,7 @@ class Raw:
         await self.send(hello)
         welcome: Welcome = await self.find(Welcome)
         self._received = welcome.next - 1
+        self.session = welcome.session
         await self.send(self._heartbeat(1))
         return welcome
 

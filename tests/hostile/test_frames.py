@@ -90,7 +90,7 @@ async def test_corrupt_frame_is_counted_and_asked_for_again(arena: Arena, encodi
         assert (nack.ranges, nack.reason) == (((1, 2),), "corrupt")
         await raw.send_frames(good)
         await raw.applied(1)
-        assert await arena.metric("frames_corrupt") == 1
+        assert (await arena.session(raw))["counters"]["frames_corrupt"] == 1
 
 
 @pytest.mark.parametrize("encoding", list(Encoding))
