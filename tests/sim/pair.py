@@ -53,6 +53,11 @@ class World:
         self.clients: list[SimClient] = []
         self.connection_ids = itertools.count(1)
         self.injected = 0
+        self.sent = 0
+        """Messages handed to the network so far, in both directions."""
+        self.cut_at: set[int] = set()
+        """Which of them are lost together with their connection."""
+        self.on_cut: Callable[[], None] | None = None
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._ids = itertools.count(1)
@@ -67,9 +72,9 @@ class World:
             jitter=self.random.random,
         )
 
-    def client(self, settings: ClientSettings) -> SimClient:
-        """Add a client, which connects at once."""
-        client = SimClient(self, settings)
+    def client(self, settings: ClientSettings, session: ClientSession | None = None) -> SimClient:
+        """Add a client, which connects at once; with the state of another one, if `session` is a copy of it."""
+        client = SimClient(self, settings, session)
         self.clients.append(client)
         self.at(self.now, client.connect)
         return client
@@ -96,6 +101,10 @@ class World:
             action()
         return True
 
+    def sweep(self) -> None:
+        """Let the hub do its housekeeping now, as the server does every second."""
+        self.hub.sweep(self.now)
+
     def restart(self) -> None:
         """The server dies without a word, and a new one without its state takes its place."""
         self.hub = self._new_hub()
@@ -119,6 +128,13 @@ class Direction:
         """Hand a message to the network."""
         world, chance, faults = self.world, self.world.random, self.world.faults
         if not self.is_open:
+            return
+        world.sent += 1
+        if world.sent in world.cut_at:
+            world.injected += 1
+            self.cut()
+            if world.on_cut is not None:
+                world.on_cut()
             return
         if faults.cut and chance.random() < faults.cut:
             world.injected += 1
@@ -213,6 +229,11 @@ class Link:
 
     # The network.
 
+    def writable(self) -> None:
+        """The client reads again."""
+        if self.is_open:
+            self.handler.writable(self.world.now)
+
     def cut(self) -> None:
         """Break the connection; both ends notice a moment later."""
         if not self.is_open:
@@ -244,9 +265,10 @@ class Link:
 class SimClient:
     """A client session, its link, and what it told its application."""
 
-    def __init__(self, world: World, settings: ClientSettings) -> None:
+    def __init__(self, world: World, settings: ClientSettings, session: ClientSession | None = None) -> None:
         self.world = world
-        self.session = ClientSession(settings, jitter=world.random.random)
+        self.session = session or ClientSession(settings, jitter=world.random.random)
+        self.on_event: Callable[[ClientEvent], None] | None = None
         self.link: Link | None = None
         self.events: list[ClientEvent] = []
         self.is_stalled = False
@@ -268,6 +290,8 @@ class SimClient:
             return
         while (event := self.session.next_event()) is not None:
             self.events.append(event)
+            if self.on_event is not None:
+                self.on_event(event)
         if self.link is not None:
             for frame in frames:
                 self.link.up.send(frame)
@@ -313,7 +337,7 @@ class SimClient:
             return
         self.pump()
 
-    def kill(self) -> None:
+    def die(self) -> None:
         """Die without a word: the link goes, nothing of the client stays."""
         link, self.link = self.link, None
         self.session.close()

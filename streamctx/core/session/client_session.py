@@ -120,7 +120,7 @@ class ClientSession:
         self._jitter = jitter
         self._past = DeliveryCounters()
         self._events: deque[ClientEvent] = deque()
-        self._outgoing = Outgoing(settings, self._events.append)
+        self._outgoing = Outgoing(settings, self._events)
         self._attempt = 0
         self._had_epoch = False
         self._epoch: str | None = None

@@ -335,6 +335,11 @@ class LiveContext:
         self._check_budget()
         assert document.buffer is not None
         text = event.text if event.text is not None else document.buffer.text()
+        if isinstance(event, Snapshot) and document.alias not in self._shown:
+            # Its `open` was never complete, so observers do not know the document.
+            event = msgspec.structs.replace(
+                document.metadata, version=event.version, length=event.length, hash=event.hash
+            )
         whole = msgspec.structs.replace(event, text=text, parts=None)
         document.unfit_count = 0
         self.counters.applied += 1

@@ -258,7 +258,10 @@ class Feed:
             self._position += 1
             if not self._takes(entry):
                 continue
-            event, text = self._say(self._in_unit(entry))
+            shown = self._in_unit(entry)
+            if shown is None:
+                continue
+            event, text = self._say(shown)
             body = encode_body(self._update((event,), self._told, self._position), self._encoding)
             if not self._fits(body):
                 if entry.key is not None:
@@ -305,11 +308,14 @@ class Feed:
         seen: set[object] = set()
         long_text: str | None = None
         for entry in reversed(taken):
+            shown = self._in_unit(entry)
+            if shown is None:
+                continue
             if entry.key is not None:
                 if entry.key in seen:
                     continue
                 seen.add(entry.key)
-            event, text = self._say(self._in_unit(entry))
+            event, text = self._say(shown)
             if text is not None:
                 long_text = text
             events.append(event)
@@ -317,18 +323,13 @@ class Feed:
         return events, position, long_text
 
     def _takes(self, entry: FeedEntry) -> bool:
-        if not self._filter.takes(uri=entry.uri, is_presence=entry.key is not None):
-            return False
-        return (
-            self._unit is self.source.source_unit or entry.variants.get(self._unit, entry.event) is not None
-        )
+        return self._filter.takes(uri=entry.uri, is_presence=entry.key is not None)
 
-    def _in_unit(self, entry: FeedEntry) -> FeedEvent:
+    def _in_unit(self, entry: FeedEntry) -> FeedEvent | None:
+        """The event with the observer's numbers; `None` if they cannot be said."""
         if self._unit is self.source.source_unit:
             return entry.event
-        event = entry.variants.get(self._unit, entry.event)
-        assert event is not None  # `_takes` has looked.
-        return event
+        return entry.variants.get(self._unit, entry.event)
 
     def _say(self, event: FeedEvent) -> tuple[FeedEvent, str | None]:
         """An event as it goes out, and the text that follows it in parts, if it is long."""

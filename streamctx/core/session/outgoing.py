@@ -6,7 +6,7 @@ this says what is sent next, what a full outbox gives up, and how a document hea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
 
 import msgspec
 
@@ -54,11 +54,12 @@ class Outgoing:
     that the server has told.
     """
 
-    def __init__(self, settings: ClientSettings, emit: Callable[[ClientEvent], None]) -> None:
+    def __init__(self, settings: ClientSettings, events: deque[ClientEvent]) -> None:
         """Start without documents.
 
         Args:
-            emit: Takes what the application is told.
+            settings: Those of the session.
+            events: Takes what the application is told.
         """
         self.documents: dict[int, ClientDocument] = {}
         self.designs: dict[int, DesignOpen] = {}
@@ -68,7 +69,7 @@ class Outgoing:
         self.collapsed = 0
         """Waiting events that a snapshot replaced."""
         self._settings = settings
-        self._emit = emit
+        self._events = events
         self._unverified: dict[int, ClientDocument] = {}
         self._designs_reopened: set[int] = set()
         self.limits = settings.limits
@@ -249,13 +250,13 @@ class Outgoing:
             document.refused_sequence = max(document.refused_sequence, error.reference or 0)
             if error.code == ErrorCode.UNKNOWN_DOCUMENT and document.refused is None:
                 self._reopen(document, error)
-        self._emit(Refusal(error))
+        self._events.append(Refusal(error))
 
     def _refused(self, document: ClientDocument, error: ErrorMessage) -> None:
         document.refused = error.code
         self.outbox.forget(document.alias)
         self._unverified.pop(document.alias, None)
-        self._emit(DocumentRefusal(document.alias, error.code, error.message))
+        self._events.append(DocumentRefusal(document.alias, error.code, error.message))
 
     def _reopen(self, document: ClientDocument, error: ErrorMessage) -> None:
         """Open a document of which the server knows nothing: its `open` was lost for good (NAK-4)."""
@@ -325,7 +326,7 @@ class Outgoing:
         limit = self._limits.frame_bytes_max
         if len(body) + _FRAME_OVERHEAD_BYTES <= limit:
             return True
-        self._emit(
+        self._events.append(
             Refusal(
                 ErrorMessage(
                     code=ErrorCode.TOO_LARGE,

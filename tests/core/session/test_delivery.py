@@ -1,0 +1,407 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from streamctx.core.session.delivery import TooLarge
+from streamctx.errors import CloseCode, RemoteProtocolError
+from streamctx.vocabulary import INTEGER_MAX, Encoding
+from streamctx.wire.codec import Malformed, UnknownType
+from streamctx.wire.frames import pack_frame
+from streamctx.wire.messages import Ack, Heartbeat, Message, Nack, Open, Skip
+from tests.core.session.ends import DIGEST, LIMITS, End, cursor, frame, only, read, save
+
+__all__: list[str] = []
+
+
+def ack(
+    received: int,
+    *,
+    applied: int | None = None,
+    durable: int | None = None,
+    limit: int = 100,
+    ranges: tuple[tuple[int, int], ...] = (),
+) -> Ack:
+    applied = received if applied is None else applied
+    durable = applied if durable is None else durable
+    return Ack(received=received, applied=applied, durable=durable, limit=limit, ranges=ranges)
+
+
+def heartbeat(next_: int) -> Heartbeat:
+    return Heartbeat(next=next_, received=1, applied=1, durable=1, limit=100)
+
+
+def skip(*ranges: tuple[int, int], evicted: bool = False) -> Skip:
+    return Skip(
+        ranges=ranges, reason="evicted" if evicted else "superseded", documents=(1,) if evicted else ()
+    )
+
+
+def close_of(end: End, *frames: bytes) -> CloseCode:
+    with pytest.raises(RemoteProtocolError) as raised:
+        end.receive(*frames)
+    return raised.value.close_code
+
+
+def test_all_frames_of_one_read_are_acknowledged_once_and_last() -> None:
+    end = End()
+    end.receive(frame(save(1), 1), frame(save(2), 2))
+    end.delivery.send(save(9), 0.0)
+    assert [type(message) for _, message in end.flush()] == [type(save(9)), Ack]
+    assert end.flush() == []
+
+
+def test_an_acknowledgement_says_what_came_above_a_gap_and_never_goes_back() -> None:
+    end = End()
+    first = end.answers(frame(save(1), 1), frame(save(3), 3))[-1]
+    assert isinstance(first, Ack)
+    assert (first.received, first.applied, first.durable, first.ranges) == (2, 2, 2, ((3, 4),))
+    second = end.answers(frame(save(1), 1))[-1]
+    assert isinstance(second, Ack)
+    assert (second.received, second.limit) == (2, first.limit)
+    assert first.limit == 2 + LIMITS.window_events_max
+
+
+def test_what_is_behind_a_gap_is_applied_in_order_once_the_gap_is_closed() -> None:
+    end = End()
+    assert end.receive(frame(save(3), 3), frame(save(2), 2)) == []
+    assert [sequence for sequence, _ in end.receive(frame(save(1), 1))] == [1, 2, 3]
+
+
+def test_a_supersedable_event_is_applied_over_a_gap_and_not_again() -> None:
+    end = End()
+    assert [sequence for sequence, _ in end.receive(frame(cursor(1), 2))] == [2]
+    assert [sequence for sequence, _ in end.receive(frame(save(1), 1))] == [1]
+
+
+def test_a_duplicate_changes_nothing_and_is_acknowledged_again() -> None:
+    end = End()
+    end.answers(frame(save(1), 1))
+    assert end.receive(frame(save(1), 1)) == []
+    assert isinstance(end.flush()[-1][1], Ack)
+    assert end.delivery.duplicates == 1
+
+
+def test_a_gap_is_asked_for_at_once_and_again_after_two_round_trips() -> None:
+    end = End()
+    assert only(end.answers(frame(save(2), 2)), Nack) == [((1, 2),)]
+    assert only([message for _, message in end.wait(0.19)], Nack) == []
+    assert only([message for _, message in end.wait(0.05)], Nack) == [((1, 2),)]
+
+
+def test_a_heartbeat_tells_of_the_loss_of_the_last_frames_and_is_answered() -> None:
+    end = End()
+    messages = end.answers(frame(heartbeat(3)))
+    assert only(messages, Nack) == [((1, 3),)]
+    assert isinstance(messages[-1], Ack)
+
+
+def test_a_heartbeat_of_ours_tells_the_next_number() -> None:
+    end = End()
+    end.send(3)
+    sent = end.wait(0.21)
+    assert [message.next for _, message in sent if isinstance(message, Heartbeat)] == [4]
+
+
+def test_the_last_frame_of_a_burst_is_looked_for_also_after_an_ack_without_it() -> None:
+    end = End()
+    end.send(3)
+    end.now = 0.01
+    end.receive(frame(ack(3)))
+    end.flush()
+    assert any(isinstance(message, Heartbeat) for _, message in end.wait(0.1))
+
+
+def test_probes_become_rarer_until_something_is_acknowledged() -> None:
+    end = End(limits=replace(LIMITS, send_deadline_s=100.0))
+    end.send(1)
+    probes = []
+    for _ in range(4):
+        start = end.now
+        while not end.wait(0.01):
+            pass
+        probes.append(end.now - start)
+        end.answers(frame(ack(1)))
+    assert probes == sorted(probes)
+    assert probes[-1] > 4 * probes[0]
+
+
+def test_an_idle_connection_has_a_heartbeat_every_fifteen_seconds_and_no_more() -> None:
+    end = End()
+    assert len(end.wait(44)) == 2
+
+
+def test_a_silent_peer_is_given_up_after_forty_five_seconds() -> None:
+    end = End()
+    end.wait(44.9)
+    with pytest.raises(RemoteProtocolError) as raised:
+        end.wait(0.2)
+    assert raised.value.close_code is CloseCode.HEARTBEAT
+
+
+def test_a_peer_that_acknowledges_nothing_is_cut_off_after_fifteen_seconds() -> None:
+    end = End()
+    end.send(1)
+    end.wait(14.9)
+    end.receive(frame(heartbeat(1)))
+    with pytest.raises(RemoteProtocolError) as raised:
+        end.wait(31)
+    assert raised.value.close_code is CloseCode.SLOW
+
+
+def test_the_same_number_with_other_content_is_a_conflict() -> None:
+    end = End()
+    end.receive(frame(save(1), 1))
+    assert close_of(end, frame(save(2), 1)) is CloseCode.CONFLICT
+
+
+def test_more_than_half_of_the_last_frames_corrupt_ends_the_connection() -> None:
+    end = End()
+    bad = bytearray(frame(save(1), 1))
+    bad[-1] ^= 1
+    for _ in range(32):
+        assert end.receive(bytes(bad)) == []
+    assert close_of(end, bytes(bad)) is CloseCode.CORRUPTION
+
+
+def test_every_single_flipped_bit_is_noticed_and_moves_nothing() -> None:
+    good = frame(save(1), 1)
+    for bit in range(8 * len(good)):
+        end = End()
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        assert end.receive(bytes(bad)) == []
+        assert end.delivery.expected == 1
+
+
+def test_a_corrupt_frame_is_evidence_and_asked_for_once_a_round_trip() -> None:
+    end = End()
+    bad = frame(save(1), 1)[:-1]
+    assert only(end.answers(bad, bad), Nack) == [((1, 2),)]
+
+
+def test_a_full_reorder_buffer_drops_the_newest_and_does_not_acknowledge_it() -> None:
+    end = End()
+    last = end.answers(*[frame(save(number), number) for number in range(2, 12)])[-1]
+    assert isinstance(last, Ack)
+    assert last.ranges == ((2, 10),)
+    end.receive(frame(save(1), 1))
+    assert end.delivery.expected == 10
+
+
+def test_a_frame_at_the_furthest_number_is_held_and_one_past_it_ends_the_connection() -> None:
+    assert End().receive(frame(save(17), 17)) == []
+    assert close_of(End(), frame(save(18), 18)) is CloseCode.BAD_FRAME
+
+
+def test_a_full_buffer_does_not_make_the_furthest_number_an_offence() -> None:
+    end = End()
+    end.receive(*[frame(save(number), number) for number in range(2, 10)])
+    assert end.receive(frame(save(17), 17)) == []
+
+
+def test_a_skip_of_missing_numbers_lets_through_what_waited() -> None:
+    end = End()
+    end.receive(frame(save(3), 3))
+    assert [sequence for sequence, _ in end.receive(frame(skip((1, 3))))] == [3]
+    assert end.delivery.expected == 4
+
+
+def test_a_skip_never_hides_a_frame_that_is_held_or_was_applied() -> None:
+    end = End()
+    end.receive(frame(save(2), 2))
+    assert [sequence for sequence, _ in end.receive(frame(skip((1, 4))))] == [2]
+    assert end.receive(frame(skip((1, 4)))) == []
+    assert end.delivery.expected == 4
+
+
+def test_a_frame_that_was_skipped_is_a_duplicate_when_it_comes_late() -> None:
+    end = End()
+    end.receive(frame(skip((1, 2))))
+    assert end.receive(frame(save(1), 1)) == []
+
+
+def test_an_evicted_skip_is_handed_up_before_what_it_lets_through_and_only_if_it_was_a_loss() -> None:
+    end = End()
+    end.receive(frame(save(2), 2))
+    items = end.receive(frame(skip((1, 2), evicted=True)))
+    assert [type(item) for _, item in items] == [Skip, type(save(2))]
+    assert end.receive(frame(skip((1, 2), evicted=True))) == []
+
+
+def test_a_skip_is_taken_whole_or_not_at_all() -> None:
+    end = End()
+    assert close_of(end, frame(skip((1, 2), (3, 40)))) is CloseCode.BAD_FRAME
+    assert end.delivery.expected == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(save(1)),
+        frame(heartbeat(1), 1),
+        frame(skip((0, 1))),
+        frame(ack(2)),
+        frame(ack(1, ranges=((1, 2),))),
+        frame(ack(1, applied=2)),
+        frame(ack(1, durable=2)),
+    ],
+)
+def test_what_breaks_the_rules_of_numbers_ends_the_connection(data: bytes) -> None:
+    assert close_of(End(), data) is CloseCode.BAD_FRAME
+
+
+def test_a_number_above_the_largest_integer_ends_the_connection() -> None:
+    assert close_of(End(), frame(save(1), INTEGER_MAX + 1)) is CloseCode.BAD_FRAME
+
+
+def test_a_stream_number_on_another_message_means_nothing() -> None:
+    assert close_of(End(), frame(heartbeat(1), 1, stream=3)) is CloseCode.BAD_FRAME
+    assert End().answers(frame(heartbeat(1), stream=3)) != []
+    assert [sequence for sequence, _ in End().receive(frame(cursor(1), 2, stream=3))] == [2]
+
+
+@pytest.mark.parametrize(("body", "kind"), [(b"\xc1", Malformed), (b"\x81\xa4type\xa3odd", UnknownType)])
+def test_a_bad_body_fails_alone_and_consumes_its_number(body: bytes, kind: type[object]) -> None:
+    end = End()
+    bad = pack_frame(body, encoding=Encoding.MSGPACK, digest=DIGEST, sequence=1)
+    ((sequence, item),) = end.receive(bad)
+    assert sequence == 1
+    assert isinstance(item, kind)
+    assert end.delivery.expected == 2
+
+
+def test_a_frame_at_the_size_limit_is_taken_and_one_byte_more_fails_alone() -> None:
+    def of_size(size: int) -> bytes:
+        empty = frame(Open(document=1, uri="u", version=1, length=1, hash="h", text="x" * 70_000), 1)
+        return frame(
+            Open(document=1, uri="u", version=1, length=1, hash="h", text="x" * (size - len(empty) + 70_000)),
+            1,
+        )
+
+    limit = LIMITS.frame_bytes_max
+    ((_, item),) = End().receive(of_size(limit))
+    assert isinstance(item, Open)
+    end = End()
+    ((_, item),) = end.receive(of_size(limit + 1))
+    assert isinstance(item, TooLarge)
+    assert end.delivery.expected == 2
+
+
+def test_what_is_asked_for_is_sent_again_byte_for_byte_once_a_round_trip() -> None:
+    end = End()
+    sent = end.send(3)
+    end.now = 1.0
+    nack = frame(Nack(ranges=((1, 3),)))
+    end.receive(nack, nack)
+    assert [data for data in end.delivery.flush(end.now) if read(data)[0]] == sent[:2]
+    end.now = 2.0
+    end.receive(nack)
+    assert [data for data in end.delivery.flush(end.now) if read(data)[0]] == sent[:2]
+
+
+def test_a_number_that_was_not_sent_yet_is_answered_by_a_heartbeat() -> None:
+    end = End()
+    messages = end.answers(frame(Nack(ranges=((1, 2),))))
+    assert [message.next for message in messages if isinstance(message, Heartbeat)] == [1]
+
+
+def test_a_superseded_frame_is_answered_by_a_skip() -> None:
+    end = End()
+    for character in range(2):
+        end.delivery.send(cursor(character), 0.0, key="k", durable=False)
+    end.flush()
+    end.now = 1.0
+    messages = end.answers(frame(Nack(ranges=((1, 3),))))
+    assert only(messages, Skip) == [((1, 2),)]
+    assert [message for message in messages if isinstance(message, type(cursor(1)))] == [cursor(1)]
+
+
+def test_credit_and_window_are_never_exceeded() -> None:
+    end = End()
+    end.send(8)
+    assert not end.delivery.can_send()
+    end.receive(frame(ack(8, limit=9)))
+    assert not end.delivery.can_send()
+    end.receive(frame(ack(9, limit=10)))
+    assert end.delivery.can_send()
+    end.send(1)
+    assert not end.delivery.can_send()
+    end.receive(frame(ack(10, limit=9)))
+    assert not end.delivery.can_send()
+
+
+def test_an_older_ack_changes_nothing() -> None:
+    end = End()
+    end.send(3)
+    end.receive(frame(ack(4)), frame(ack(2)))
+    assert end.delivery.is_settled
+
+
+def test_a_durable_frame_is_kept_until_it_is_durable_where_that_was_promised() -> None:
+    for durable, kept in ((False, 0), (True, 1)):
+        end = End(durable=durable)
+        end.send(1)
+        end.receive(frame(ack(2, durable=1)))
+        assert end.delivery.kept_events == kept
+        end.receive(frame(ack(2)))
+        assert end.delivery.kept_events == 0
+
+
+def test_durable_stays_behind_what_is_not_in_the_journal() -> None:
+    end = End()
+    end.receive(*[frame(save(number), number) for number in range(1, 4)])
+    end.delivery.hold_durable(2)
+    message = end.flush()[-1][1]
+    assert isinstance(message, Ack)
+    assert (message.received, message.applied, message.durable) == (4, 4, 2)
+    assert end.ack().durable == 4
+
+
+def test_a_resume_sends_what_is_lacking_in_order_and_skips_first_what_is_gone() -> None:
+    end = End()
+    end.delivery.send(cursor(0), 0.0, key="k", durable=False)
+    end.send(1)
+    end.delivery.send(cursor(1), 0.0, key="k", durable=False)
+    end.flush()
+    end.delivery.attach(1.0)
+    end.delivery.resume_sending(1, (), 1.0)
+    sent = end.flush()
+    assert isinstance(sent[0][1], Skip)
+    assert [sequence for sequence, _ in sent[1:]] == [2, 3]
+
+
+def test_what_was_evicted_is_named_with_its_document_until_it_is_acknowledged() -> None:
+    end = End()
+    end.send(2)
+    assert end.delivery.evict(lambda key: 7) == {1, 2}
+    messages: list[Message] = [message for _, message in end.flush()]
+    assert [
+        (message.ranges, message.reason, message.documents)
+        for message in messages
+        if isinstance(message, Skip)
+    ] == [(((1, 3),), "evicted", (7,))]
+    assert end.delivery.evicted() == (((1, 3),), (7,))
+    end.receive(frame(ack(3)))
+    assert end.delivery.evicted() == ((), ())
+
+
+def test_a_gap_is_given_up_after_ten_seconds_and_what_waited_is_let_through() -> None:
+    end = End()
+    end.receive(frame(save(2), 2))
+    end.flush()
+    end.wait(9.9)
+    assert end.lost == []
+    end.wait(0.2)
+    assert end.lost == [(1, 2)]
+    assert [sequence for sequence, _, _ in end.delivery.lose(end.lost)] == [2]
+
+
+def test_a_chunk_frame_is_ignored() -> None:
+    data = bytearray(frame(save(1), 1))
+    data[9] = 2
+    data[:8] = DIGEST(bytes(data[8:]))
+    end = End()
+    assert end.receive(bytes(data)) == []
+    assert end.delivery.expected == 1
