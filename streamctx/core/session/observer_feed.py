@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -17,6 +16,7 @@ import msgspec
 from streamctx.core.documents.parts import PART_CHARACTERS, cut, part_count
 from streamctx.core.documents.units import length_in
 from streamctx.core.session.feed_log import FeedEntry, FeedLog
+from streamctx.core.session.uri_pattern import uri_matches
 from streamctx.vocabulary import Encoding, Unit
 from streamctx.wire.codec import encode_body
 from streamctx.wire.messages import (
@@ -92,8 +92,7 @@ class FeedFilter:
             return False
         if self.documents is None or uri is None:
             return True
-        # A bracket is one: only `*` and `?` are special.
-        return any(fnmatchcase(uri, pattern.replace("[", "[[]")) for pattern in self.documents)
+        return any(uri_matches(pattern, uri) for pattern in self.documents)
 
 
 class Feed:

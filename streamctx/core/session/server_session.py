@@ -44,6 +44,8 @@ __all__ = ["Directory", "JournalBatch", "Resumption", "ServerSession"]
 
 _DURABLE = frozenset(DURABLE_TYPES)
 _REPLIES_MAX = 1024
+_PATTERN_CHARACTERS_MAX = 64 * 1024
+"""Of all URI patterns of a session: so many are matched with the longest URI in some 40 ms."""
 EVERY_SESSION = "*"
 
 
@@ -407,6 +409,19 @@ class ServerSession:
             limit = self.limits.subscriptions_per_session_max
             self._refuse_subscription(
                 ErrorCode.LIMIT, f"{limit} subscriptions, which is the limit", sequence, subscribe
+            )
+            return
+        characters = sum(
+            len(pattern)
+            for each in (subscribe, *self._subscriptions.values())
+            for pattern in each.documents or ()
+        )
+        if characters > _PATTERN_CHARACTERS_MAX:
+            self._refuse_subscription(
+                ErrorCode.LIMIT,
+                f"patterns of {characters} characters, limit {_PATTERN_CHARACTERS_MAX}",
+                sequence,
+                subscribe,
             )
             return
         if subscribe.session == EVERY_SESSION:
