@@ -7,16 +7,15 @@ has put whole editors out of step with their servers; nothing here uses it.
 from __future__ import annotations
 
 import io
+import re
 
-__all__ = ["content_length", "count_line_ends", "split_lines", "split_segments"]
+__all__ = ["CARRIAGE_RETURN", "LINE_END", "LINE_FEED", "content_length", "split_lines"]
 
+LINE_END = re.compile(rb"\r\n?|\n")
+"""A line end in UTF-8."""
 
-def count_line_ends(text: str) -> int:
-    r"""Count the line ends of a text; `\r\n` is one."""
-    count = text.count("\n")
-    if "\r" in text:
-        count += text.count("\r") - text.count("\r\n")
-    return count
+LINE_FEED, CARRIAGE_RETURN = b"\n\r"
+"""As numbers, since Python finds `10 in data` five times as fast as `b"\\n" in data`."""
 
 
 def content_length(line: str) -> int:
@@ -33,22 +32,3 @@ def split_lines(text: str) -> list[str]:
     where a regular expression takes 0.24 µs. With `newline=""` it translates nothing.
     """
     return io.StringIO(text, newline="").readlines()
-
-
-def split_segments(text: str, segment_characters: int) -> list[str]:
-    """Split a text into lines, and lines over `segment_characters` into even parts.
-
-    A line end is never cut and never stands alone unless the line is empty. Even
-    parts leave each room to grow; full ones would be cut again at the next keystroke.
-    """
-    lines = split_lines(text)
-    if len(text) <= segment_characters or max(map(len, lines)) <= segment_characters:
-        return lines
-    segments: list[str] = []
-    for line in lines:
-        count = -(-len(line) // segment_characters)
-        size = -(-content_length(line) // count) if count > 1 else 0
-        starts = [size * part for part in range(1, count)]
-        cuts = [start for start in starts if start < content_length(line)]
-        segments += [line[a:b] for a, b in zip([0, *cuts], [*cuts, len(line)], strict=True)]
-    return segments

@@ -29,8 +29,8 @@ class _Undo(NamedTuple):
     line: int
     character: int
     is_joined: bool
-    inserted_characters: int
-    removed: str
+    inserted_bytes: int
+    removed: bytes
 
 
 class TextBuffer:
@@ -40,9 +40,9 @@ class TextBuffer:
     may be empty, so `""` has one line and `"a\n"` two. At every moment the lines
     are those of the whole text split anew.
 
-    An edit costs the size of the change, plus at most a block of 64 KiB: neither the
-    document's length nor, for very long lines, the line's. Memory stays below three
-    times the text's UTF-8 for code, and below eight times for any text.
+    An edit costs the size of the change and of a block, half a kilobyte or one line up
+    to 16 kB, whatever the length of the text. Memory is 1.4 times the text's UTF-8 for
+    code, and below eight times for any text.
 
     Args:
         text: The text to start with; it holds no surrogate, see `units.well_formed`.
@@ -56,8 +56,7 @@ class TextBuffer:
     __slots__ = ("_text",)
 
     def __init__(self, text: str = "", *, unit: Unit = Unit.UTF_16, layout: Layout = DEFAULT_LAYOUT) -> None:
-        _check_text(text)
-        self._text = BlockText(text, unit, layout)
+        self._text = BlockText(_utf_8(text), unit, layout)
 
     @property
     def unit(self) -> Unit:
@@ -81,11 +80,12 @@ class TextBuffer:
 
     def text(self) -> str:
         """Return the whole text."""
-        return "".join([block.text() for block in self._text.blocks])
+        return b"".join([block.data for block in self._text.blocks]).decode()
 
     def hash(self, algorithm: HashAlgorithm) -> str:
         """Return what `text_hash` gives for the whole text, without joining it."""
-        return hash_of_parts((block.encoded() for block in self._text.blocks), algorithm)
+        groups = self._text.blocks.groups
+        return hash_of_parts((b"".join([block.data for block in group]) for group in groups), algorithm)
 
     def line(self, index: int) -> str:
         """Return a line with its line end.
@@ -95,9 +95,7 @@ class TextBuffer:
         """
         if not 0 <= index < self.line_count:
             raise IndexError(f"line {index} is outside a text of {self.line_count} lines")
-        line = self._text.line(index)
-        self._text.close_surplus()
-        return line
+        return self._text.line(index)
 
     def check_position(self, line: int, character: int) -> None:
         """Check that a position exists.
@@ -107,7 +105,6 @@ class TextBuffer:
                 end is shorter, or the position is inside a character.
         """
         self._text.locate(line, character)
-        self._text.close_surplus()
 
     def convert_character(self, line: int, character: int, unit: Unit) -> int:
         """Return the `character` of the same position in another unit.
@@ -116,9 +113,7 @@ class TextBuffer:
             EventRefused: As `check_position`.
         """
         place = self._text.locate(line, character)
-        converted = self._text.character_at(line, place, unit)
-        self._text.close_surplus()
-        return converted
+        return self._text.character_at(line, place, unit)
 
     def apply(self, changes: Sequence[Change], *, simultaneous: bool = False) -> None:
         """Make a batch of changes, all of them or none.
@@ -134,7 +129,7 @@ class TextBuffer:
                 overlaps another; `bad_position` as `check_position`; `old_len_mismatch`
                 if the replaced text has another length in `unit` than stated.
         """
-        if len(changes) == 1 and self._text.replace_in_line(changes[0], ascii_only=False) is not None:
+        if len(changes) == 1 and self._text.replace_in_block(changes[0], ascii_only=False) is not None:
             return
         self.apply_and_convert(changes, (), simultaneous=simultaneous)
 
@@ -158,8 +153,6 @@ class TextBuffer:
         except EventRefused:
             batch.undo()
             raise
-        finally:
-            self._text.close_surplus()
 
     def convert_changes(
         self, changes: Sequence[Change], unit: Unit, *, simultaneous: bool = False
@@ -174,7 +167,6 @@ class TextBuffer:
             return batch.make(simultaneous=simultaneous)[unit]
         finally:
             batch.undo()
-            self._text.close_surplus()
 
 
 class _Batch:
@@ -219,28 +211,29 @@ class _Batch:
         while self._undo:
             done = self._undo.pop()
             if done.is_joined:
-                start = text.before(text.line_start(done.line))
+                # It starts within a line end.
+                start = text.before(text.locate(done.line, 0))
             else:
                 start = text.locate(done.line, done.character)
-            text.replace(start, text.after(start, done.inserted_characters), done.removed)
+            text.replace(start, text.after(start, done.inserted_bytes), done.removed)
 
     def _make_one(self, change: Change) -> None:
         # What is all ASCII is the same in every unit.
-        removed = self._text.replace_in_line(change, ascii_only=bool(self._converted))
+        removed = self._text.replace_in_block(change, ascii_only=bool(self._converted))
         if removed is None:
             start, end = self._check(change)
             self._replace(change, start, end)
             return
         if self._keep_undo:
             self._undo.append(
-                _Undo(change.start_line, change.start_character, False, len(change.text), removed)
+                _Undo(change.start_line, change.start_character, False, len(change.text.encode()), removed)
             )
         for changes in self._converted.values():
             changes.append(change)
 
     def _check(self, change: Change) -> tuple[Place, Place]:
         """Check a change against the present text and convert it; return its two places."""
-        _check_text(change.text)
+        _utf_8(change.text)
         if (change.end_line, change.end_character) < (change.start_line, change.start_character):
             raise EventRefused(
                 ErrorCode.BAD_CHANGE,
@@ -282,21 +275,18 @@ class _Batch:
         return change if converted == change else converted
 
     def _replace(self, change: Change, start: Place, end: Place) -> None:
+        data = change.text.encode()
         if not self._keep_undo:
-            self._text.replace(start, end, change.text)
+            self._text.replace(start, end, data)
             return
         removed = self._text.read(start, end)
-        is_joined = self._text.replace(start, end, change.text)
-        self._undo.append(
-            _Undo(change.start_line, change.start_character, is_joined, len(change.text), removed)
-        )
+        is_joined = self._text.replace(start, end, data)
+        self._undo.append(_Undo(change.start_line, change.start_character, is_joined, len(data), removed))
 
 
-def _check_text(text: str) -> None:
-    if text.isascii():
-        return
+def _utf_8(text: str) -> bytes:
     try:
-        text.encode()
+        return text.encode()
     except UnicodeEncodeError as error:
         raise EventRefused(
             ErrorCode.BAD_TEXT, f"the text holds a lone surrogate at index {error.start}"

@@ -16,45 +16,57 @@ __all__: list[str] = []
 TEXTS = st.lists(st.sampled_from(PIECES)).map("".join)
 
 
-@given(TEXTS, st.sampled_from(LAYOUTS), st.sampled_from(Unit))
-def test_blocks_are_bounded_and_cut_neither_line_ends_nor_short_lines(
-    text: str, layout: Layout, unit: Unit
+@given(TEXTS, st.sampled_from(LAYOUTS))
+def test_blocks_are_bounded_and_cut_neither_characters_nor_line_ends(text: str, layout: Layout) -> None:
+    blocks = list(cut_blocks(text.encode(), layout))
+    assert "".join(block.data.decode() for block in blocks) == text
+    for before, after in itertools.pairwise(blocks):
+        assert not (before.data.endswith(b"\r") and after.data.startswith(b"\n"))
+    for block in blocks:
+        assert 0 < len(block.data) <= layout.block_bytes_max + 1
+        assert block.data.count(b"\n") <= layout.block_lines + 1
+
+
+def test_blocks_end_with_lines_and_only_a_long_one_is_cut() -> None:
+    layout = Layout(block_bytes=10, block_bytes_max=20, block_lines=2)
+    text = "1\n2\n3\n45678\n" + "x" * 19 + "\n" + "y" * 25 + "\nrest"
+    assert [block.data.decode() for block in cut_blocks(text.encode(), layout)] == [
+        "1\n2\n",
+        "3\n45678\n",
+        "x" * 19 + "\n",
+        "y" * 10,
+        "y" * 15 + "\n",
+        "rest",
+    ]
+
+
+@pytest.mark.parametrize("text", ["😀" * 9, "a" + "😀" * 9, "ab" + "é" * 20, "abc" + "中" * 20])
+def test_a_character_of_a_long_line_is_not_cut(text: str) -> None:
+    blocks = cut_blocks(text.encode(), Layout(block_bytes=1, block_bytes_max=8))
+    assert "".join(block.data.decode() for block in blocks) == text
+
+
+@given(TEXTS, st.sampled_from(Unit))
+def test_a_block_has_the_measures_of_its_text(text: str, unit: Unit) -> None:
+    block = Block(text.encode())
+    assert block.length_in(unit) == size(text, unit)
+    lines = split_lines(text + "x")
+    starts = [len("".join(lines[:rank]).encode()) for rank in range(len(lines))]
+    assert [block.line_start(rank) for rank in range(block.line_ends + 1)] == starts
+
+
+@given(TEXTS, TEXTS, TEXTS, st.sampled_from(Unit))
+def test_a_block_counts_a_change_as_if_it_were_new(
+    before: str, removed: str, inserted: str, unit: Unit
 ) -> None:
-    texts = [block.text() for block in cut_blocks(text, unit, layout)]
-    assert "".join(texts) == text
-    for before, after in itertools.pairwise(texts):
-        assert not (before.endswith("\r") and after.startswith("\n"))
-    for block in texts:
-        assert len(split_lines(block)) <= layout.block_lines + 1
-        assert len(block) <= layout.block_characters + layout.segment_characters + 1
+    block, expected = Block((before + removed).encode()), Block((before + inserted).encode())
+    growth = block.count_change(inserted, removed, unit)
+    assert growth == size(inserted, unit) - size(removed, unit)
+    assert (block.characters, block.astral_characters) == (expected.characters, expected.astral_characters)
 
 
-def test_a_line_that_fits_one_segment_is_in_one_block() -> None:
-    layout = Layout(block_lines=9, block_characters=10, segment_characters=8)
-    texts = [block.text() for block in cut_blocks("12345\n1234567\n123\n" + "x" * 25, Unit.UTF_16, layout)]
-    assert texts == ["12345\n", "1234567\n", "123\n", "x" * 10, "x" * 10, "x" * 5]
-
-
-@given(TEXTS, st.sampled_from(Unit), st.sampled_from(Unit), st.integers(1, 9))
-def test_a_block_has_the_same_measures_open_and_closed(
-    text: str, unit: Unit, other: Unit, limit: int
-) -> None:
-    block = Block(text, unit)
-    closed = (block.text(), block.encoded(), block.length_in(other, unit), block.line_ends)
-    assert "".join(block.open(limit)) == text
-    assert (block.text(), block.encoded(), block.length_in(other, unit), block.line_ends) == closed
-    block.close()
-    assert (block.text(), block.encoded(), block.length_in(other, unit), block.line_ends) == closed
-    assert closed == (text, text.encode(), size(text, other), len(split_lines(text + "x")) - 1)
-
-
-@pytest.mark.parametrize(("text", "is_plain"), [("a\nb", True), ("abcd\n", False), ("a\nbbbb", False)])
-def test_a_block_is_plain_if_only_its_last_segment_may_lack_a_line_end(text: str, is_plain: bool) -> None:
-    block = Block(text, Unit.UTF_16)
-    block.open(3)
-    assert block.is_plain is is_plain
-
-
-def test_a_segment_that_fits_no_block_is_refused() -> None:
-    with pytest.raises(ValueError, match="segment_characters is 11, expected 1 to block_characters, 10"):
-        Layout(block_characters=10, segment_characters=11)
+@pytest.mark.parametrize(("block_bytes", "minimum"), [(1, 8), (4, 8), (5, 10)])
+def test_a_maximum_that_is_too_low_is_refused(block_bytes: int, minimum: int) -> None:
+    Layout(block_bytes=block_bytes, block_bytes_max=minimum)
+    with pytest.raises(ValueError, match=f"block_bytes_max is {minimum - 1}, expected {minimum} or more"):
+        Layout(block_bytes=block_bytes, block_bytes_max=minimum - 1)

@@ -227,14 +227,24 @@ def test_a_huge_line_is_edited_divided_and_joined(line: str) -> None:
     ("text", "ratio_max"),
     [
         ("\n" * 200_000, 8),
+        ("\r" * 100_000, 8),
         ("\r\n" * 100_000, 8),
         ("ab\n" * 70_000, 8),
         ("é\n" * 70_000, 8),
-        (("x" * 50 + "😀\n") * 4_000, 8),
+        (("x" * 50 + "😀\n") * 4_000, 3),
         ("x" * 200_000, 3),
         ("    return self.value  # as it is\n" * 6_000, 3),
     ],
-    ids=["line feeds", "crlf", "short", "short, not ascii", "one emoji a line", "one line", "code"],
+    ids=[
+        "line feeds",
+        "carriage returns",
+        "crlf",
+        "short",
+        "short, not ascii",
+        "one emoji a line",
+        "one line",
+        "code",
+    ],
 )
 def test_memory_stays_in_proportion_when_every_part_has_been_edited(text: str, ratio_max: int) -> None:
     buffer = TextBuffer("")
@@ -249,6 +259,34 @@ def test_memory_stays_in_proportion_when_every_part_has_been_edited(text: str, r
     assert used <= ratio_max * buffer.byte_length
 
 
+def test_memory_stays_in_proportion_when_half_of_many_short_lines_are_deleted() -> None:
+    tracemalloc.start()
+    try:
+        buffer = TextBuffer("\n" * 20_000)
+        for line in range(10_000):
+            buffer.apply([Change(line, 0, line + 1, 0, "")])
+        used, _peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used <= 8 * buffer.byte_length
+
+
+@pytest.mark.parametrize("unit", Unit)
+def test_neither_a_negative_position_nor_a_reversed_one_is_taken_for_another(unit: Unit) -> None:
+    buffer = TextBuffer("é😀x\nab\r\nc\rd", unit=unit)
+    before = state(buffer)
+    for change in (
+        Change(0, -1, 0, 0, "y"),
+        Change(1, -1, 1, 1, "y"),
+        Change(-1, 0, -1, 0, "y"),
+        Change(0, 1, 0, 0, "y"),
+        Change(1, 2, 1, 1, "y"),
+        Change(1, 0, 0, 1, "y"),
+    ):
+        assert refusal_of(buffer, [change]).code in {ErrorCode.BAD_POSITION, ErrorCode.BAD_CHANGE}
+        assert state(buffer) == before
+
+
 @pytest.mark.parametrize("unit", Unit)
 @pytest.mark.parametrize("other", Unit)
 def test_a_position_deep_in_a_huge_line_converts(unit: Unit, other: Unit) -> None:
@@ -260,7 +298,7 @@ def test_a_position_deep_in_a_huge_line_converts(unit: Unit, other: Unit) -> Non
 
 
 def test_typing_into_many_lines_of_one_block_divides_it() -> None:
-    layout = Layout(block_lines=100, block_characters=32, segment_characters=32)
+    layout = Layout(block_bytes=16, block_bytes_max=32, block_lines=100)
     buffer = TextBuffer("a\n" * 8, layout=layout)
     for _ in range(20):
         for line in range(8):
@@ -269,7 +307,7 @@ def test_typing_into_many_lines_of_one_block_divides_it() -> None:
 
 
 def test_a_line_that_grows_by_typing_is_held_in_parts() -> None:
-    layout = Layout(block_lines=8, block_characters=64, segment_characters=8)
+    layout = Layout(block_bytes=4, block_bytes_max=8, block_lines=8)
     buffer = TextBuffer("\nb", layout=layout)
     for count in range(300):
         buffer.apply([Change(0, count, 0, count, "x")])

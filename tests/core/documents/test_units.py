@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamctx.core.documents.units import character_index, length_in, well_formed
+from streamctx.core.documents.units import byte_index, character_index, length_in, well_formed
 from streamctx.vocabulary import Unit
 from tests.core.documents.text_model import PIECES, size
 
@@ -23,6 +23,13 @@ def test_an_offset_has_an_index_exactly_at_the_start_of_a_character(text: str, u
     starts = {size(text[:index], unit): index for index in range(len(text) + 1)}
     for character in range(size(text, unit) + 1):
         assert character_index(text, character, unit) == starts.get(character)
+
+
+@given(TEXTS, st.sampled_from(Unit))
+def test_an_offset_has_an_index_of_utf_8_exactly_at_the_start_of_a_character(text: str, unit: Unit) -> None:
+    starts = {size(text[:index], unit): len(text[:index].encode()) for index in range(len(text) + 1)}
+    for character in range(-2, size(text, unit) + 3):
+        assert byte_index(text.encode(), character, unit) == starts.get(character)
 
 
 @pytest.mark.parametrize("unit", Unit)

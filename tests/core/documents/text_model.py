@@ -32,10 +32,10 @@ PIECES = (
 
 LAYOUTS = (
     DEFAULT_LAYOUT,
-    Layout(block_lines=1, block_characters=1, segment_characters=1, group_blocks=1, open_lines_min=0),
-    Layout(block_lines=2, block_characters=6, segment_characters=2, group_blocks=2, open_lines_min=4),
-    Layout(block_lines=3, block_characters=20, segment_characters=7, group_blocks=3, open_lines_min=10),
-    Layout(block_lines=8, block_characters=9, segment_characters=9, group_blocks=2),
+    Layout(block_bytes=1, block_bytes_max=8, block_lines=1, group_blocks=1),
+    Layout(block_bytes=6, block_bytes_max=12, block_lines=2, group_blocks=2),
+    Layout(block_bytes=20, block_bytes_max=40, block_lines=3, group_blocks=3),
+    Layout(block_bytes=16, block_bytes_max=64, block_lines=8, group_blocks=2),
 )
 
 
