@@ -63,7 +63,7 @@ replay-matrix: $(READY) ## Replay recorded editing over every kind of bad connec
 
 .PHONY: bench-text
 bench-text: $(BENCH_READY) ## Compare the document text with other text structures
-	$(BIN)/python -m benchmarks.bench_text $(ARGS)
+	$(BIN)/python -m benchmarks.bench_text_buffer $(ARGS)
 
 .PHONY: bench-event-path
 bench-event-path: $(BENCH_READY) ## Measure an event's way from socket to applied
