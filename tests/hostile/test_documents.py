@@ -301,6 +301,25 @@ async def test_flood_of_presence_keys_forgets_the_oldest(arena: Arena) -> None:
         assert len((await arena.session(raw))["presence"]) <= 2048
 
 
+async def test_flood_of_large_presence_is_bounded_by_bytes(arena: Arena) -> None:
+    ranges = tuple((0, index % 3, 0, 3) for index in range(1000))
+    async with arena.greeted() as raw:
+        await raw.push(opening(1, _TEXT))
+        for index in range(100):
+            number = await raw.push(Selection(document=1, version=1, ranges=ranges, view=f"v{index}"))
+            if index % 10 == 0:
+                await raw.applied(number)
+        # The newest are kept. Those for a version that never comes count likewise.
+        presence = (await arena.session(raw))["presence"]
+        assert 20 < len(presence) < 60
+        assert presence[-1]["view"] == "v99"
+        for index in range(300):
+            number = await raw.push(Selection(document=1, version=9, ranges=ranges, view=f"w{index}"))
+            if index % 10 == 0:
+                await raw.applied(number)
+        assert (await arena.session(raw))["presence"] == []
+
+
 # Observing
 
 

@@ -30,6 +30,10 @@ Variants: TypeAlias = Mapping[Unit, SupersedableEvent | None]
 """The same event with its positions in other units, where the numbers differ; `None` where they cannot be said."""
 
 
+_WEIGHT_MAX = 16 * 1024 * 1024
+"""Bytes that the events of one session may take. A thousand ranges take 0.15 MB, and each view is a key."""
+
+
 @dataclass(slots=True)
 class Slot:
     """What is known of one key.
@@ -42,17 +46,22 @@ class Slot:
     current: SupersedableEvent | None = None
     variants: Variants = field(default_factory=dict)
     parked: SupersedableEvent | None = None
+    weight: int = 0
 
 
 class Presence:
-    """The slots of one session, at most `keys_max`; beyond that the oldest is forgotten (PRS-3)."""
+    """The slots of one session, at most `keys_max`; beyond that the oldest is forgotten (PRS-3).
 
-    __slots__ = ("_keys_max", "_parked", "_slots", "forgotten")
+    The oldest are forgotten too while all of them are too heavy. `_weight` is the sum of theirs.
+    """
+
+    __slots__ = ("_keys_max", "_parked", "_slots", "_weight", "forgotten")
 
     def __init__(self, keys_max: int) -> None:
         self._keys_max = keys_max
         self._slots: OrderedDict[Key, Slot] = OrderedDict()
         self._parked: dict[int, dict[Key, None]] = {}
+        self._weight = 0
         self.forgotten = 0
 
     def __len__(self) -> int:
@@ -72,6 +81,8 @@ class Presence:
         slot.variants = variants
         if slot.parked is not None:
             self._unpark(key, slot)
+        self._weigh(slot)
+        self._shed(key)
 
     def park(self, key: Key, sequence: int, event: SupersedableEvent) -> None:
         """Keep an event until its document is ready for it (PRS-2)."""
@@ -81,6 +92,8 @@ class Presence:
         slot.sequence = sequence
         slot.parked = event
         self._parked.setdefault(event.document or 0, {})[key] = None
+        self._weigh(slot)
+        self._shed(key)
 
     def take_parked(self, alias: int, version: int | None) -> list[tuple[Key, int, SupersedableEvent]]:
         """Take what waited for a document to reach `version`; `None` takes what has no version."""
@@ -114,7 +127,7 @@ class Presence:
         for key in waiting:
             self._slots[key].parked = None
         for key in [key for key in self._slots if key[1] == alias]:
-            del self._slots[key]
+            self._weight -= self._slots.pop(key).weight
         return any(key[1] != alias for key in waiting)
 
     def sequence_of(self, key: Key) -> int:
@@ -132,12 +145,31 @@ class Presence:
         slot = self._slots.get(key)
         if slot is None:
             if len(self._slots) >= self._keys_max:
-                oldest, forgotten = self._slots.popitem(last=False)
-                if forgotten.parked is not None:
-                    self._unpark(oldest, forgotten)
-                self.forgotten += 1
+                self._forget_oldest()
             slot = self._slots[key] = Slot(0)
         return slot
+
+    def _weigh(self, slot: Slot) -> None:
+        weight = 0 if slot.current is None else _weight(slot.current) * (1 + len(slot.variants))
+        if slot.parked is not None:
+            weight += _weight(slot.parked)
+        self._weight += weight - slot.weight
+        slot.weight = weight
+
+    def _shed(self, key: Key) -> None:
+        """Forget the oldest while all are too heavy, but not the one that has just come."""
+        if self._weight <= _WEIGHT_MAX:
+            return
+        self._slots.move_to_end(key)
+        while self._weight > _WEIGHT_MAX and len(self._slots) > 1:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        oldest, forgotten = self._slots.popitem(last=False)
+        if forgotten.parked is not None:
+            self._unpark(oldest, forgotten)
+        self._weight -= forgotten.weight
+        self.forgotten += 1
 
     def _unpark(self, key: Key, slot: Slot) -> None:
         assert slot.parked is not None
@@ -147,6 +179,17 @@ class Presence:
         del keys[key]
         if not keys:
             del self._parked[alias]
+
+
+def _weight(event: SupersedableEvent) -> int:
+    """Bytes of memory, roughly."""
+    if isinstance(event, Selection):
+        return 300 + 150 * len(event.ranges)
+    if isinstance(event, Diagnostics):
+        return 300 + sum(500 + len(item.message) for item in event.items)
+    if isinstance(event, DesignSelection):
+        return 300 + sum(500 + len(node.text or "") for node in event.nodes)
+    return 300
 
 
 def key_of(event: SupersedableEvent) -> Key:
