@@ -20,15 +20,35 @@ from streamctx.wire.messages import Edit, Open, Part, Save, Snapshot, Version
 __all__ = ["Document"]
 
 
+_JOINED_PIECES = 1024
+"""So many parts are made one string, since a string of two characters takes as much as one of fifty."""
+
+
 class _Transfer:
     """A text that comes in parts: what announced it, and what has come."""
 
-    __slots__ = ("announced", "byte_length", "pieces")
+    __slots__ = ("_joined", "_pieces", "announced", "byte_length", "part_count")
 
     def __init__(self, announced: Open | Snapshot) -> None:
         self.announced = announced
-        self.pieces: list[str] = []
+        self.part_count = 0
         self.byte_length = 0
+        self._joined: list[str] = []
+        self._pieces: list[str] = []
+
+    def add(self, text: str, byte_length: int) -> None:
+        """Take the next part."""
+        self.part_count += 1
+        self.byte_length += byte_length
+        if text:
+            self._pieces.append(text)
+        if len(self._pieces) >= _JOINED_PIECES:
+            self._joined.append("".join(self._pieces))
+            self._pieces.clear()
+
+    def text(self) -> str:
+        """All that has come."""
+        return "".join((*self._joined, *self._pieces))
 
 
 class Document:
@@ -141,7 +161,7 @@ class Document:
         if transfer is None:
             raise EventRefused(ErrorCode.BAD_PART, "no text in parts is under way")
         announced = transfer.announced
-        expected = len(transfer.pieces)
+        expected = transfer.part_count
         if part.index != expected or part.version != announced.version:
             self._transfer = None
             raise EventRefused(
@@ -157,12 +177,11 @@ class Document:
         except EventRefused:
             self._transfer = None
             raise
-        transfer.pieces.append(part.text)
-        transfer.byte_length += part_bytes
-        if len(transfer.pieces) != announced.parts:
+        transfer.add(part.text, part_bytes)
+        if transfer.part_count != announced.parts:
             return False
         self._transfer = None
-        self._accept(announced, "".join(transfer.pieces))
+        self._accept(announced, transfer.text())
         return True
 
     def abandon_text(self) -> None:
