@@ -73,7 +73,7 @@ class World:
         )
 
     def client(self, settings: ClientSettings, session: ClientSession | None = None) -> SimClient:
-        """Add a client, which connects at once; with the state of another one, if `session` is a copy of it."""
+        """Add a client, which connects at once; with another's state, if `session` is a copy of that."""
         client = SimClient(self, settings, session)
         self.clients.append(client)
         self.at(self.now, client.connect)

@@ -25,8 +25,8 @@ __all__ = [
     "server_texts",
     "settings",
     "type_for_a_while",
-    "watch_all",
     "watch",
+    "watch_all",
 ]
 
 BAD = Faults(drop=0.05, duplicate=0.05, reorder=0.05, corrupt=0.02, cut=0.005)
@@ -118,6 +118,11 @@ class Typist:
         if end[0] - start[0] > 1 or self.random.random() < 0.7:
             end = start
         return Change(*start, *end, self.random.choice(PIECES))
+
+    def present_at(self, document: ClientDocument) -> None:
+        """Put the cursor and the focus there."""
+        self.put(Cursor(document=document.alias, version=document.version, position=(0, 1)))
+        self.put(Focus(document=document.alias))
 
     def _present(self, document: ClientDocument) -> None:
         line, character = self._point(document)

@@ -1,4 +1,4 @@
-"""Everything at once, from one seed: a bad link, several producers and observers, restarts, stalls, deaths."""
+"""Everything at once, from one seed: a bad link, many producers and observers, restarts, stalls, deaths."""
 
 from __future__ import annotations
 

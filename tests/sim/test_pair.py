@@ -8,7 +8,7 @@ import pytest
 
 from streamctx.vocabulary import DigestAlgorithm, Encoding, Unit
 from tests.sim.pair import Faults, World
-from tests.sim.scenario import BAD, WORSE, Typist, converge, settings, type_for_a_while, watch
+from tests.sim.scenario import BAD, WORSE, Typist, converge, settings, type_for_a_while
 
 __all__: list[str] = []
 

@@ -565,7 +565,9 @@ class Delivery:
         Raises:
             RemoteProtocolError: If the peer has been silent, or has acknowledged nothing, for too long.
         """
-        if now - self._last_received >= self._limits.dead_s:
+        if (
+            now >= self._last_received + self._limits.dead_s
+        ):  # As `next_timeout` adds, so that it is due then.
             raise RemoteProtocolError(
                 ErrorCode.SLOW,
                 CloseCode.HEARTBEAT,
@@ -582,7 +584,7 @@ class Delivery:
                 self._probes += 1
                 self._heartbeat_due = True
             self._probe_at = None
-        if now - self._last_sent >= self._limits.heartbeat_s:
+        if now >= self._last_sent + self._limits.heartbeat_s:
             self._heartbeat_due = True
 
     def expired(self, now: float) -> list[tuple[int, int]]:

@@ -405,3 +405,13 @@ def test_a_chunk_frame_is_ignored() -> None:
     end = End()
     assert end.receive(bytes(data)) == []
     assert end.delivery.expected == 1
+
+
+@pytest.mark.parametrize("start", [0.1, 1 / 3, 1e5 + 0.7])
+def test_a_timer_that_is_due_does_what_it_is_due_for(start: float) -> None:
+    end = End()
+    end.now = start
+    end.answers(frame(save(1), 1))
+    end.now = end.delivery.next_timeout()
+    end.delivery.handle_timeout(end.now)
+    assert [type(message) for _, message in end.flush()] == [Heartbeat]

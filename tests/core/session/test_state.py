@@ -58,5 +58,5 @@ def test_the_diagrams_name_every_state_and_input() -> None:
         (server, ServerState, ServerInput),
     ):
         words = set(re.findall(r"\w+", diagram))
-        assert {state.name for state in states} <= words  # type: ignore[attr-defined]
-        assert {input_.value for input_ in inputs} <= words  # type: ignore[attr-defined]
+        assert {state.name for state in states} <= words
+        assert {input_.value for input_ in inputs} <= words

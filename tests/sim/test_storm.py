@@ -1,0 +1,19 @@
+"""A few seeds of the storm; `python -m tests.sim.many` runs more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.storm import storm
+
+__all__: list[str] = []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_everything_at_once_converges(seed: int) -> None:
+    storm(seed, steps=40)
+
+
+@pytest.mark.parametrize("seed", [35, 41])
+def test_a_snapshot_in_place_of_an_unfinished_open_reaches_observers_as_open(seed: int) -> None:
+    storm(seed, steps=120)
