@@ -8,7 +8,6 @@ texts must be equal. Times are CPU time. What is timed is the call that edits, w
 its arguments ready; each contestant gets positions of its own kind:
 
   streamctx   line and utf-16 character, checked, applied as a batch of one
-  streamctx, read   the same after every part was read once: the first touch of 128 lines costs more
   pygls       line and utf-16 character, as its `TextDocument.apply_change` takes them
   str + scan  line and utf-16 character; finds the line by searching, splices a `str`
   pycrdt      UTF-8 byte offsets: it has no lines, so this leaves out the conversion that an editor needs
@@ -68,17 +67,6 @@ def streamctx_editor(text: str) -> Editor:
 
     def edit(edit: Edit) -> None:
         apply((edit.change,))
-
-    return edit, buffer.text
-
-
-def opened_editor(text: str) -> Editor:
-    buffer = TextBuffer(text)
-    for line in range(0, buffer.line_count, 50):
-        buffer.line(line)
-
-    def edit(edit: Edit) -> None:
-        buffer.apply((edit.change,))
 
     return edit, buffer.text
 
@@ -157,7 +145,6 @@ def ropey_editor(text: str) -> Editor:
 
 CONTESTANTS: dict[str, tuple[str | None, Callable[[str], Editor]]] = {
     "streamctx": (None, streamctx_editor),
-    "streamctx, read": (None, opened_editor),
     "pygls": ("pygls", pygls_editor),
     "str + scan": (None, scan_editor),
     "pycrdt": ("pycrdt", pycrdt_editor),
