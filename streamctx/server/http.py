@@ -244,7 +244,7 @@ class HttpConnection(HttpToolsProtocol):
         self.connections.discard(self)
         # A client that did not wait for our answer has frames in the same packet.
         if first_bytes:
-            connection.data_received(first_bytes)
+            connection.receive_bytes(first_bytes)
 
     # Refusals
 

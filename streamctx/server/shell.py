@@ -8,13 +8,15 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from streamctx.hub.ports import HubPort
-from streamctx.limits import Limits
+from streamctx.limits import KIB, Limits
 from streamctx.server.security import UNIX, Policy
 
 if TYPE_CHECKING:
     from streamctx.server.websocket import WebSocketConnection
 
 __all__ = ["Counters", "Shell"]
+
+_READ_BYTES_MAX = 256 * KIB
 
 
 @dataclasses.dataclass(slots=True)
@@ -52,6 +54,8 @@ class Shell:
         self.policy = policy
         self.counters = Counters()
         self.is_draining = False
+        self.read_buffer = memoryview(bytearray(_READ_BYTES_MAX))
+        """Where every connection reads into. Nothing keeps a view of it: what came is copied at once."""
         self.websockets: set[WebSocketConnection] = set()
         self.connection_count = 0
         self.unauthenticated_count = 0

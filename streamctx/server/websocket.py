@@ -68,7 +68,7 @@ class _State(enum.Enum):
 _OPEN = _State.OPEN
 
 
-class WebSocketConnection(asyncio.Protocol):
+class WebSocketConnection(asyncio.BufferedProtocol):
     """An accepted WebSocket; implements `streamctx.hub.ports.Peer`.
 
     `_is_fast` is true while the full parser holds no part of a frame or message, so that the next byte is the
@@ -246,10 +246,8 @@ class WebSocketConnection(asyncio.Protocol):
         if self._is_ending:
             self._end()
 
-    # asyncio.Protocol
-
-    @override
-    def data_received(self, data: bytes) -> None:
+    def receive_bytes(self, data: bytes) -> None:
+        """Take what one read brought."""
         now = self._deadlines.heard_at = self._loop.time()
         self._shell.begin_batch()
         try:
@@ -260,6 +258,17 @@ class WebSocketConnection(asyncio.Protocol):
             self._shell.end_batch()
         if self._is_unauthenticated and self._handler.is_established:
             self._authenticated()
+
+    # asyncio.BufferedProtocol. Reading into one buffer that stays spares the 256 KiB which asyncio would have
+    # the kernel map and unmap for each read otherwise: five times the cost of the read itself.
+
+    @override
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._shell.read_buffer
+
+    @override
+    def buffer_updated(self, nbytes: int) -> None:
+        self.receive_bytes(bytes(self._shell.read_buffer[:nbytes]))
 
     @override
     def eof_received(self) -> None:
