@@ -29,8 +29,8 @@ from streamctx.wire.messages import (
 
 __all__ = ["FeedEntry", "FeedLog"]
 
-BodyKey: TypeAlias = tuple[int, int, str]
-"""From one offset to another, and a text that is equal where unit, encoding and filter are."""
+BodyKey: TypeAlias = tuple[int, int, object]
+"""From one offset to another, and what is equal where unit, encoding and filter are."""
 
 _NO_VARIANTS: Mapping[Unit, FeedEvent | None] = {}
 _EVENT_BYTES = 100

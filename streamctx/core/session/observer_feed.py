@@ -76,7 +76,7 @@ class FeedSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FeedFilter:
-    """What of a session a subscription wants. Two filters of equal `repr` share encoded updates."""
+    """What of a session a subscription wants. Two equal filters share encoded updates."""
 
     documents: tuple[str, ...] | None = None
     presence: bool = True
@@ -149,8 +149,13 @@ class Feed:
         self._unit = unit
         self._encoding = encoding
         self._filter = filter_
-        # A string is hashed once, all that it says would be hashed for every update.
-        self._body_key = f"{unit} {encoding} {filter_!r}"
+        # A string is hashed once, all that it says would be hashed for every update. Patterns, which may be
+        # long, are not copied into it.
+        self._body_key: object = (
+            f"{unit} {encoding} {filter_.presence}"
+            if filter_.documents is None
+            else (unit, encoding, filter_)
+        )
         self._min_interval_s = min_interval_s
         self._frame_bytes_max = frame_bytes_max
         self._due_at = 0.0
