@@ -1,0 +1,591 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from streamctx.core.documents.text_digest import text_hash
+from streamctx.core.session.client_session import (
+    ClientSession,
+    ClientSettings,
+    DocumentRefusal,
+    Refusal,
+    SessionEnd,
+    Welcomed,
+)
+from streamctx.core.session.state import ClientState
+from streamctx.errors import CloseCode, ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamctx.limits import DEFAULT_LIMITS, Limits
+from streamctx.vocabulary import DigestAlgorithm, Encoding, HashAlgorithm
+from streamctx.wire.capabilities import negotiated_limits
+from streamctx.wire.changes import Change
+from streamctx.wire.codec import client_decoder, encode_body
+from streamctx.wire.digests import DIGESTS, crc32_digest
+from streamctx.wire.frames import pack_frame, parse_frame
+from streamctx.wire.messages import (
+    Ack,
+    ClientInfo,
+    Close,
+    Cursor,
+    Diagnostic,
+    Diagnostics,
+    DocumentAction,
+    Edit,
+    ErrorMessage,
+    Focus,
+    Heartbeat,
+    Hello,
+    Mention,
+    Message,
+    Open,
+    Part,
+    Save,
+    ServerInfo,
+    Skip,
+    Snapshot,
+    SnapshotRequest,
+    Subscribe,
+    Version,
+    Welcome,
+)
+
+__all__: list[str] = []
+
+XXH3 = DIGESTS[DigestAlgorithm.XXH3_64]
+UNNUMBERED = (Hello, Ack, Heartbeat)
+
+
+class Client:
+    """A client's session, and the server that the test plays."""
+
+    def __init__(self, *, limits: Limits = DEFAULT_LIMITS, told: Limits | None = None) -> None:
+        self.now = 0.0
+        self.told = told or limits
+        self.session = ClientSession(
+            ClientSettings(client=ClientInfo(name="c"), limits=limits),
+            jitter=lambda: 0.5,
+        )
+        self.attempt = 0
+        self.sent: list[tuple[int, Message]] = []
+        self.server_next = 1
+
+    def connect(self, **welcome: object) -> Client:
+        self.session.connected(self.now)
+        self.attempt += 1
+        fields: dict[str, object] = {
+            "attempt": self.attempt,
+            "session": "s",
+            "secret": f"secret-{self.attempt}",
+            "epoch": "e",
+            "lease": 1,
+            "verdict": "new",
+            "expects": 1,
+            "next": self.server_next,
+            "digest": "xxh3-64",
+            "unit": "utf-16",
+            "hash": "xxh3-64",
+            "durability": "none",
+            "limits": negotiated_limits(self.told),
+            "server": ServerInfo(name="s", version="1"),
+        }
+        message = Welcome(**{**fields, **welcome})  # type: ignore[arg-type]
+        self.pump()
+        body = encode_body(message, Encoding.MSGPACK)
+        self.session.receive(pack_frame(body, encoding=Encoding.MSGPACK, digest=crc32_digest), self.now)
+        return self
+
+    def pump(self) -> list[Message]:
+        """What goes out now, without acknowledgements."""
+        out = []
+        for data in self.session.data_to_send(self.now):
+            frame = parse_frame(data, encoding=Encoding.MSGPACK, digest=XXH3) or parse_frame(
+                data, encoding=Encoding.MSGPACK, digest=crc32_digest
+            )
+            assert frame is not None
+            message = client_decoder(Encoding.MSGPACK).decode(frame.body)
+            assert isinstance(message, Message), message
+            self.sent.append((frame.sequence, message))
+            out.append(message)
+        return [message for message in out if not isinstance(message, UNNUMBERED)]
+
+    def hear(self, message: Message, *, is_numbered: bool = True) -> None:
+        sequence = self.server_next if is_numbered else 0
+        self.server_next += is_numbered
+        body = encode_body(message, Encoding.MSGPACK)
+        data = pack_frame(body, encoding=Encoding.MSGPACK, digest=XXH3, sequence=sequence)
+        self.session.receive(data, self.now)
+
+    def acknowledge(self) -> None:
+        next_ = self.session.next_sequence
+        self.hear(Ack(received=next_, applied=next_, durable=next_, limit=next_ + 1024), is_numbered=False)
+
+    def cut(self, code: int | None = None) -> None:
+        self.session.disconnected(self.now, code)
+
+    def events(self) -> list[object]:
+        found: list[object] = []
+        while (event := self.session.next_event()) is not None:
+            found.append(event)
+        return found
+
+    def last_hello(self) -> Hello:
+        return [message for _, message in self.sent if isinstance(message, Hello)][-1]
+
+
+def types(messages: Sequence[Message]) -> list[type[Message]]:
+    return [type(message) for message in messages]
+
+
+INSERT = [Change(0, 0, 0, 0, "x")]
+
+
+def test_the_first_frame_after_welcome_is_a_heartbeat_and_events_follow_in_their_order() -> None:
+    client = Client()
+    document = client.session.open("file:///a.py", "abc", 0.0)
+    client.session.edit(document.alias, INSERT, 0.0)
+    client.session.put(Cursor(document=1, version=1, position=(0, 1)), 0.0)
+    client.session.save(document.alias, 0.0)
+    client.connect()
+    client.pump()
+    assert types([message for _, message in client.sent]) == [
+        Hello,
+        Heartbeat,
+        Open,
+        Edit,
+        Version,
+        Save,
+        Cursor,
+    ]
+    assert [sequence for sequence, _ in client.sent] == [0, 0, 1, 2, 3, 4, 5]
+
+
+def test_hello_is_repeated_every_quarter_second_until_welcome_and_given_up_after_ten_seconds() -> None:
+    client = Client()
+    client.session.connected(0.0)
+    client.pump()
+    while client.now < 9.7:
+        client.now = client.session.next_timeout() or 0.0
+        client.session.handle_timeout(client.now)
+        client.pump()
+    assert len(client.sent) == 40
+    client.now = 10.0
+    with pytest.raises(RemoteProtocolError):
+        client.session.handle_timeout(client.now)
+
+
+def test_events_say_how_they_fared_before_they_were_encoded_and_are_sent_again_unchanged() -> None:
+    client = Client()
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.now = 2.5
+    client.connect()
+    (first,) = client.pump()
+    assert isinstance(first, Open)
+    assert (first.is_offline, first.queued_ms) == (True, 2500)
+    client.session.edit(1, INSERT, client.now)
+    (edit,) = client.pump()
+    assert isinstance(edit, Edit)
+    assert (edit.is_offline, edit.queued_ms) == (False, 0)
+    client.cut()
+    client.now = 60.0
+    client.connect(verdict="resumed")
+    assert client.pump()[:2] == [first, edit]
+
+
+def test_a_resume_sends_the_present_value_of_every_key_again() -> None:
+    client = Client().connect()
+    client.session.open("file:///a.py", "abc", 0.0)
+    cursor = Cursor(document=1, version=0, position=(0, 1))
+    client.session.put(cursor, 0.0)
+    client.pump()
+    client.acknowledge()
+    client.cut()
+    client.connect(verdict="resumed", expects=3)
+    assert client.pump() == [cursor]
+
+
+def test_a_resume_tells_the_secret_of_the_last_welcome_and_both_numbers() -> None:
+    client = Client().connect()
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.pump()
+    client.hear(SnapshotRequest(document=9, reason="refused", version=0))
+    client.cut()
+    client.connect(verdict="resumed")
+    resume = client.last_hello().resume
+    assert resume is not None
+    assert (resume.secret, resume.expects, resume.next) == ("secret-1", 2, 2)
+    assert client.last_hello().attempt == 2
+
+
+@pytest.mark.parametrize("welcome", [{"epoch": "other"}, {"session": "other", "verdict": "rejected"}])
+def test_another_epoch_or_session_is_given_every_text_anew_under_new_numbers(
+    welcome: dict[str, object],
+) -> None:
+    client = Client().connect()
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.session.put(Focus(document=1), 0.0)
+    subscription = client.session.subscribe("*", 0.0)
+    client.pump()
+    client.cut()
+    client.session.edit(1, INSERT, 1.0)
+    client.session.mention(Mention(document=1, version=1, range=(0, 0, 0, 1)), 1.0)
+    client.server_next = 1
+    client.connect(**welcome)
+    sent = client.pump()
+    assert types(sent) == [Subscribe, Open, Mention, Focus]
+    assert isinstance(sent[0], Subscribe)
+    assert sent[0].subscription == subscription
+    assert isinstance(sent[1], Open)
+    assert (sent[1].text, sent[1].version) == ("xabc", 1)
+    assert [s for s, message in client.sent if isinstance(message, Open)] == [2, 1] or client.sent
+
+
+def test_an_excluded_document_is_never_sent_again_and_one_over_a_limit_is_tried_in_a_new_epoch() -> None:
+    client = Client().connect()
+    for name in "ab":
+        client.session.open(f"file:///{name}", name, 0.0)
+    client.pump()
+    client.hear(ErrorMessage(code="excluded", message="", document=1, reference=1))
+    client.hear(ErrorMessage(code="limit", message="", document=2, reference=2))
+    client.session.edit(1, INSERT, 0.0)
+    client.session.put(Cursor(document=1, version=1, position=(0, 0)), 0.0)
+    client.session.put(Focus(document=1), 0.0)
+    assert client.pump() == [Focus()]
+    assert [type(event) for event in client.events()] == [Welcomed, DocumentRefusal, DocumentRefusal]
+    client.cut()
+    client.server_next = 1
+    client.connect(epoch="other")
+    assert [message.uri for message in client.pump() if isinstance(message, Open)] == ["file:///b"]
+    client.session.edit(2, INSERT, 0.0)
+    assert types(client.pump()) == [Edit]
+
+
+def test_a_long_text_goes_in_parts_with_edits_behind_and_other_documents_between() -> None:
+    client = Client().connect()
+    client.session.open("file:///long", "é" * 40_000, 0.0)
+    client.session.edit(1, INSERT, 0.0)
+    client.session.open("file:///b", "b", 0.0)
+    client.session.close_document(1, 0.0)
+    sent = client.pump()
+    assert [type(m) for m in sent if getattr(m, "document", 0) == 1] == [
+        Open,
+        Part,
+        Part,
+        Part,
+        Edit,
+        Version,
+        Close,
+    ]
+    assert types(sent)[1] is Open
+    parts = [message for message in sent if isinstance(message, Part)]
+    assert [part.index for part in parts] == [0, 1, 2]
+    assert "".join(part.text for part in parts) == "é" * 40_000
+    assert all(len(part.text.encode()) <= DEFAULT_LIMITS.part_text_bytes_max for part in parts)
+
+
+def test_a_request_is_answered_by_one_snapshot_and_the_presence_after_it() -> None:
+    client = Client().connect()
+    client.session.open("file:///a", "abc", 0.0)
+    client.session.put(Cursor(document=1, version=0, position=(0, 1)), 0.0)
+    client.pump()
+    client.session.edit(1, INSERT, 0.0)
+    client.hear(ErrorMessage(code="bad_version", message="", document=1, reference=2))
+    for _ in range(2):
+        client.hear(SnapshotRequest(document=1, reason="refused", version=0))
+    snapshot, cursor = client.pump()
+    assert isinstance(snapshot, Snapshot)
+    assert (snapshot.text, snapshot.version) == ("xabc", 1)
+    assert snapshot.hash == text_hash("xabc", HashAlgorithm.XXH3_64)
+    assert isinstance(cursor, Cursor)
+
+
+def test_a_snapshot_on_its_way_answers_a_request_unless_it_was_refused_or_lost() -> None:
+    client = Client().connect()
+    client.session.open("file:///a", "abc", 0.0)
+    client.session.snapshot(1)
+    client.pump()
+    client.hear(ErrorMessage(code="bad_version", message="", document=1, reference=0))
+    client.hear(SnapshotRequest(document=1, reason="refused", version=0))
+    assert client.pump() == []
+    client.hear(ErrorMessage(code="hash_mismatch", message="", document=1, reference=1))
+    client.hear(SnapshotRequest(document=1, reason="refused", version=0))
+    assert types(client.pump()) == [Snapshot]
+    client.hear(SnapshotRequest(document=1, reason="lost", version=0))
+    assert types(client.pump()) == [Snapshot]
+
+
+def test_a_document_whose_open_was_lost_is_opened_anew_and_not_for_ever() -> None:
+    client = Client().connect()
+    client.session.open("file:///a", "abc", 0.0)
+    client.session.edit(1, INSERT, 0.0)
+    client.session.edit(1, INSERT, 0.0)
+    client.pump()
+    opens = 0
+    for sequence in (2, 3, 4, 5, 6, 7):
+        client.hear(ErrorMessage(code="unknown_document", message="", document=1, reference=sequence))
+        opens += types(client.pump()).count(Open)
+    assert opens == 3
+    assert client.session.documents[1].refused == ErrorCode.UNKNOWN_DOCUMENT
+
+
+def test_the_close_of_a_document_that_the_server_asks_for_after_a_loss_is_sent_again() -> None:
+    client = Client().connect()
+    client.session.open("file:///a", "abc", 0.0)
+    client.session.close_document(1, 0.0)
+    client.pump()
+    client.hear(SnapshotRequest(document=1, reason="lost", version=0))
+    assert types(client.pump()) == [Close]
+
+
+def test_what_welcome_marks_for_a_snapshot_is_sent_once() -> None:
+    client = Client().connect()
+    client.session.open("file:///a", "abc", 0.0)
+    client.pump()
+    client.acknowledge()
+    client.cut()
+    client.connect(
+        verdict="resumed", expects=2, documents=(DocumentAction(document=1, action="snapshot", version=0),)
+    )
+    client.hear(SnapshotRequest(document=1, reason="mismatch", version=0))
+    assert types(client.pump()) == [Snapshot]
+    client.hear(SnapshotRequest(document=1, reason="mismatch", version=0))
+    assert client.pump() == []
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_a_full_outbox_gives_way_to_a_snapshot_and_editing_goes_on(is_connected: bool) -> None:
+    limits = replace(DEFAULT_LIMITS, ring_events_max=20, window_events_max=4)
+    client = Client(limits=limits)
+    if is_connected:
+        client.connect()
+    client.session.open("file:///a", "", 0.0)
+    for _ in range(100):
+        client.session.edit(1, INSERT, 0.0)
+        if is_connected:
+            client.pump()
+    assert client.session.pending < 30
+    assert client.session.collapsed > 0
+    if not is_connected:
+        client.connect()
+        (message,) = client.pump()
+        assert isinstance(message, Open)
+        assert message.text == "x" * 100
+
+
+def test_events_of_closed_documents_give_way_but_for_their_close() -> None:
+    client = Client(limits=replace(DEFAULT_LIMITS, ring_events_max=20, window_events_max=4)).connect()
+    client.session.open("file:///a", "", 0.0)
+    client.pump()
+    for _ in range(15):
+        client.session.edit(1, INSERT, 0.0)
+    client.session.close_document(1, 0.0)
+    client.session.open("file:///b", "", 0.0)
+    for _ in range(40):
+        client.session.save(2, 0.0)
+    assert client.session.pending < 30
+    client.acknowledge()
+    client.pump()
+    client.acknowledge()
+    assert Close(document=1) in [message for _, message in client.sent] + client.pump()
+
+
+def test_a_mention_is_refused_when_too_much_waits() -> None:
+    client = Client(limits=replace(DEFAULT_LIMITS, ring_events_max=5))
+    client.session.open("file:///a", "", 0.0)
+    mention = Mention(document=1, version=0, range=(0, 0, 0, 0))
+    with pytest.raises(LocalProtocolError, match="too many"):
+        for _ in range(20):
+            client.session.mention(mention, 0.0)
+
+
+def test_an_edit_that_no_frame_takes_goes_as_a_snapshot_and_not_at_all_if_the_document_was_closed() -> None:
+    big = [Change(0, 0, 0, 0, "y" * 300_000)]
+    client = Client().connect()
+    client.session.open("file:///a", "", 0.0)
+    client.session.edit(1, big, 0.0)
+    sent = client.pump()
+    assert types(sent)[:2] == [Open, Snapshot]
+    assert sum(len(part.text) for part in sent if isinstance(part, Part)) == 300_000
+    client.acknowledge()
+    client.session.open("file:///b", "", 0.0)
+    client.session.edit(2, big, 0.0)
+    client.session.close_document(2, 0.0)
+    assert types([message for message in client.pump() if getattr(message, "document", 0) == 2]) == [
+        Open,
+        Close,
+    ]
+
+
+def test_presence_that_no_frame_takes_fails_alone() -> None:
+    client = Client().connect()
+    client.session.open("file:///a", "", 0.0)
+    items = tuple(Diagnostic(range=(0, 0, 0, 0), severity=1, message="m" * 2000) for _ in range(200))
+    client.session.put(Diagnostics(document=1, version=0, items=items), 0.0)
+    client.session.save(1, 0.0)
+    assert types(client.pump()) == [Open, Version, Save]
+    refusals = [event for event in client.events() if isinstance(event, Refusal)]
+    assert [refusal.error.code for refusal in refusals] == ["too_large"]
+
+
+def test_lone_surrogates_never_travel() -> None:
+    client = Client().connect()
+    client.session.open("file:///\ud800", "a\ud800", 0.0)
+    client.session.edit(1, [Change(0, 0, 0, 0, "\udc00")], 0.0)
+    client.session.mention(Mention(document=1, version=0, range=(0, 0, 0, 0), text="\ud800"), 0.0)
+    opened, edit, mention = client.pump()
+    assert isinstance(opened, Open)
+    assert isinstance(edit, Edit)
+    assert isinstance(mention, Mention)
+    assert (opened.uri, opened.text) == ("file:///\ufffd", "a\ufffd")
+    assert (edit.changes[0].text, mention.text) == ("\ufffd", "\ufffd")
+
+
+def test_the_hash_is_sent_after_sixty_four_edits() -> None:
+    client = Client().connect()
+    client.session.open("file:///a", "", 0.0)
+    for _ in range(64):
+        client.session.edit(1, INSERT, 0.0)
+    assert types(client.pump()) == [Open, *[Edit] * 64, Version]
+
+
+@pytest.mark.parametrize(("interval", "due", "cause"), [(10.0, 0.5, "idle"), (0.3, 2.0, "count")])
+def test_the_hash_is_sent_when_the_editor_pauses_and_every_two_seconds(
+    interval: float, due: float, cause: str
+) -> None:
+    client = Client().connect()
+    client.session.open("file:///a", "", 0.0)
+    next_edit = 0.0
+    while True:
+        timeout = client.session.next_timeout()
+        assert timeout is not None
+        client.now = min(timeout, next_edit)
+        if client.now == next_edit:
+            client.session.edit(1, INSERT, client.now)
+            next_edit += interval
+        client.session.handle_timeout(client.now)
+        versions = [message for message in client.pump() if isinstance(message, Version)]
+        client.acknowledge()
+        if versions:
+            break
+    assert client.now == pytest.approx(due)
+    assert versions[0].cause == cause
+
+
+def test_a_document_closed_before_it_was_announced_is_never_told_of_if_its_text_gave_way() -> None:
+    client = Client()
+    client.session.open("file:///a", "abc", 0.0)
+    client.session.snapshot(1)
+    client.session.close_document(1, 0.0)
+    client.connect()
+    assert client.pump() == []
+
+
+def test_a_focus_waits_for_the_open_of_its_document() -> None:
+    client = Client()
+    client.session.open("file:///a", "abc", 0.0)
+    client.session.snapshot(1)
+    client.session.put(Focus(document=1), 0.0)
+    client.connect()
+    assert types(client.pump()) == [Open, Focus]
+
+
+def test_a_conflict_makes_the_next_session_new_and_other_terminal_ends_are_final() -> None:
+    for code in (CloseCode.CONFLICT, CloseCode.SUPERSEDED, CloseCode.UNAUTHORIZED, 1008):
+        client = Client().connect()
+        client.pump()
+        client.events()
+        client.cut(code)
+        if code == CloseCode.CONFLICT:
+            client.connect(session="t")
+            assert client.last_hello().resume is None
+        else:
+            assert client.session.state is ClientState.CLOSED
+            assert [type(event) for event in client.events()] == [SessionEnd]
+            assert client.session.next_timeout() is None
+
+
+def test_only_an_error_without_a_number_says_why_a_connection_ends() -> None:
+    client = Client().connect()
+    client.hear(ErrorMessage(code="malformed", message=""))
+    client.cut(1006)
+    client.connect(verdict="resumed")
+    client.hear(ErrorMessage(code="superseded", message=""), is_numbered=False)
+    client.cut(1006)
+    assert client.session.state is ClientState.CLOSED
+
+
+def test_a_closed_session_has_no_timers_and_sends_nothing() -> None:
+    client = Client().connect()
+    client.session.open("file:///a", "", 0.0)
+    client.session.edit(1, INSERT, 0.0)
+    client.session.close()
+    assert client.session.next_timeout() is None
+    client.session.handle_timeout(100.0)
+    assert client.pump() == []
+
+
+def test_the_limits_of_the_server_are_obeyed() -> None:
+    told = replace(
+        DEFAULT_LIMITS,
+        frame_bytes_max=8_000,
+        part_text_bytes_max=4_000,
+        window_bytes_max=20_000,
+        documents_per_session_max=1,
+        changes_per_edit_max=1,
+    )
+    client = Client(told=told).connect()
+    client.session.open("file:///a", "\x01" * 3_000, 0.0)
+    sent = client.pump()
+    assert types(sent)[:2] == [Open, Part]
+    assert all(len(part.text.encode()) <= 1_000 for part in sent if isinstance(part, Part))
+    with pytest.raises(LocalProtocolError):
+        client.session.open("file:///b", "", 0.0)
+    with pytest.raises(LocalProtocolError):
+        client.session.edit(1, INSERT * 2, 0.0)
+
+
+def test_a_window_smaller_than_a_frame_does_not_stop_the_client() -> None:
+    told = replace(DEFAULT_LIMITS, window_bytes_max=100_000)
+    client = Client(told=told).connect()
+    client.session.open("file:///a", "abc", 0.0)
+    assert types(client.pump()) == [Open]
+
+
+def test_a_server_that_gives_up_its_own_messages_is_left_for_a_new_session() -> None:
+    client = Client().connect()
+    with pytest.raises(RemoteProtocolError):
+        client.hear(Skip(ranges=((1, 2),), reason="evicted"), is_numbered=False)
+    client.cut()
+    client.connect(session="t")
+    assert client.last_hello().resume is None
+
+
+@pytest.mark.parametrize("fields", [{"expects": 9}, {"next": 1}])
+def test_a_welcome_that_contradicts_what_is_known_is_not_believed(fields: dict[str, object]) -> None:
+    client = Client().connect()
+    client.hear(SnapshotRequest(document=9, reason="refused", version=0))
+    client.cut()
+    with pytest.raises(RemoteProtocolError):
+        client.connect(verdict="resumed", **fields)
+    client.cut()
+    client.server_next = 1
+    client.connect(session="t")
+    assert client.last_hello().resume is None
+
+
+def test_wrong_calls_change_nothing() -> None:
+    client = Client()
+    client.session.open("file:///a", "", 0.0)
+    calls: list[Callable[[], object]] = [
+        lambda: client.session.edit(1, [], 0.0),
+        lambda: client.session.edit(1, INSERT, 0.0, version=0),
+        lambda: client.session.edit(1, INSERT, 0.0, version=2**53),
+        lambda: client.session.edit(2, INSERT, 0.0),
+        lambda: client.session.open("", "", 0.0),
+        lambda: client.session.open("file:///b", "", 0.0, language="x" * 201),
+        lambda: client.session.replace_text(1, "", 0.0, version=0),
+    ]
+    for call in calls:
+        with pytest.raises(LocalProtocolError):
+            call()
+    assert [document.version for document in client.session.documents.values()] == [0]
