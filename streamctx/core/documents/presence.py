@@ -30,7 +30,7 @@ Variants: TypeAlias = Mapping[Unit, SupersedableEvent | None]
 """The same event with its positions in other units, where the numbers differ; `None` where they cannot be said."""
 
 
-_WEIGHT_MAX = 16 * 1024 * 1024
+_WEIGHT_MAX = 8 * 1024 * 1024
 """Bytes that the events of one session may take. A thousand ranges take 0.15 MB, and each view is a key."""
 
 
