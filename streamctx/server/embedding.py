@@ -1,4 +1,4 @@
-"""A whole server inside another asyncio program or a test: `async with streamctx.serve(port=0) as server:`."""
+"""A whole server inside another program or a test: `async with streamctx.serve(port=0) as server:`."""
 
 from __future__ import annotations
 
