@@ -173,7 +173,7 @@ class Player:
                 group.start_soon(self._end_a_stall, producer, performer, scope)
                 self._started_at = producer.now()
                 await self._play(producer, performer)
-                await producer.flush()
+                await self._wait_until_settled(producer)
                 performer.acks.settle(producer.now())
                 await self._wait_for_observer(performer)
             seconds = producer.now() - self._started_at
@@ -239,6 +239,12 @@ class Player:
             await self._edited.wait()
             await producer.flush()
             performer.acks.settle(producer.now())
+
+    async def _wait_until_settled(self, producer: Client) -> None:
+        # By looking, so that the proof does not rest on what it is to prove; `_end_a_stall` bounds this.
+        while not producer.session.is_settled:
+            producer.open_session()
+            await anyio.sleep(_POLL_S)
 
     async def _wait_for_observer(self, performer: Performer) -> None:
         watcher = self.watcher
