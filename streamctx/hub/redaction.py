@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -38,14 +39,16 @@ class Redaction:
     def __init__(self, folders: Iterable[str] = ()) -> None:
         """Read `.streamctxignore` of each workspace folder that is a local directory.
 
-        Its lines are patterns: one without `/` is compared with the file name, one with `/` with
-        the path below the folder; one that ends in `/` with every directory name. `#` begins a comment.
+        Its lines are patterns, in any letter case: one without `/` is compared with the names of the file and
+        of every directory above it, one with `/` with their paths below the folder; one that ends in `/` with
+        directories alone. `#` begins a comment. Where in doubt more is excluded than git would ignore.
         """
         self._patterns: list[tuple[str, str]] = []
         for folder in folders:
             path = _local_path(folder)
             if path is not None:
-                self._patterns += [(path.rstrip("/") + "/", line) for line in _ignore_lines(path)]
+                below = _normal(path).rstrip("/") + "/"
+                self._patterns += [(below, line.lower()) for line in _ignore_lines(path)]
 
     def is_excluded(self, uri: str) -> bool:
         """Whether a document is on the list; anything that looks like a path or a URI will do."""
@@ -56,7 +59,7 @@ class Redaction:
         name = path.rstrip("/").rsplit("/", 1)[-1].lower().rstrip(". ")
         if any(fnmatchcase(name, pattern) for pattern in SECRET_PATTERNS):
             return True
-        return any(_matches(path, name, folder, pattern) for folder, pattern in self._patterns)
+        return any(_matches(path, folder, pattern) for folder, pattern in self._patterns)
 
 
 def _paths_in(uri: str) -> set[str]:
@@ -68,16 +71,23 @@ def _paths_in(uri: str) -> set[str]:
     return {unquote(found).replace("\\", "/") for found in (path, rest if is_file or not path else path)}
 
 
-def _matches(path: str, name: str, folder: str, pattern: str) -> bool:
+def _matches(path: str, folder: str, pattern: str) -> bool:
+    path = _normal(path)
     if not path.startswith(folder):
         return False
-    below = path[len(folder) :]
+    parts = path[len(folder) :].split("/")
+    pattern = pattern.removeprefix("**/")
     if pattern.endswith("/"):
-        directories = below.split("/")[:-1]
-        return any(fnmatchcase(directory, pattern.rstrip("/")) for directory in directories)
-    if "/" in pattern:
-        return fnmatchcase(below, pattern.lstrip("/"))
-    return fnmatchcase(name, pattern.lower())
+        parts.pop()  # The file itself is no directory.
+    plain = pattern.strip("/")
+    if "/" in pattern.rstrip("/"):
+        parts = ["/".join(parts[: count + 1]) for count in range(len(parts))]
+    return any(fnmatchcase(part, plain) for part in parts)
+
+
+def _normal(path: str) -> str:
+    """Without `..`, doubled slashes, letter case, and what some systems ignore at the end of a name."""
+    return "/" + posixpath.normpath(path).lstrip("/").lower().rstrip(". ")
 
 
 def _local_path(folder: str) -> str | None:
@@ -99,5 +109,5 @@ def _ignore_lines(folder: str) -> list[str]:
             content = file.read(_IGNORE_BYTES_MAX)
     except OSError:
         return []
-    lines = (line.strip() for line in content.decode("utf-8", "replace").split("\n"))
+    lines = (line.strip() for line in content.decode("utf-8-sig", "replace").split("\n"))
     return [line for line in lines if line and not line.startswith("#")]
