@@ -415,3 +415,12 @@ def test_a_timer_that_is_due_does_what_it_is_due_for(start: float) -> None:
     end.now = end.delivery.next_timeout()
     end.delivery.handle_timeout(end.now)
     assert [type(message) for _, message in end.flush()] == [Heartbeat]
+
+
+def test_half_of_the_frames_corrupt_is_borne_for_ever() -> None:
+    end = End()
+    bad = frame(save(1), 1)[:-1]
+    for number in range(1, 200):
+        assert end.receive(bad) == []
+        end.receive(frame(save(number), number))
+    assert end.delivery.expected == 200

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+
+from streamctx.core.documents.parts import PART_CHARACTERS, cut, part_count
+from streamctx.limits import DEFAULT_LIMITS
+
+__all__: list[str] = []
+
+
+@pytest.mark.parametrize("length", [1, PART_CHARACTERS - 1, PART_CHARACTERS, PART_CHARACTERS + 1, 100_000])
+@pytest.mark.parametrize("character", ["x", "é", "😀", "\x01"])
+def test_the_parts_of_a_text_are_the_text_and_each_fits_its_limit(length: int, character: str) -> None:
+    text = character * length
+    parts = list(cut(text))
+    assert len(parts) == part_count(text)
+    assert "".join(parts) == text
+    assert all(len(part.encode()) <= DEFAULT_LIMITS.part_text_bytes_max for part in parts)
+
+
+def test_parts_are_as_short_as_asked_for() -> None:
+    assert list(cut("abcde", 2)) == ["ab", "cd", "e"]
+    assert part_count("abcde", 2) == 3
