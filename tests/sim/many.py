@@ -11,8 +11,11 @@ __all__: list[str] = []
 
 
 def main(first: int, count: int) -> int:
-    failed = []
+    failed: list[int] = []
     for seed in range(first, first + count):
+        if seed > first and seed % 100 == 0:
+            sys.stdout.write(f"{seed - first} seeds, {len(failed)} failed\n")
+            sys.stdout.flush()
         try:
             storm(seed)
         except Exception as error:

@@ -293,7 +293,7 @@ class Document:
         if size > self._limits.part_text_bytes_max:
             raise EventRefused(
                 ErrorCode.TOO_LARGE,
-                f"{size} bytes of text in one message, limit {self._limits.part_text_bytes_max}: send it in parts",
+                f"{size} bytes of text in one message, limit {self._limits.part_text_bytes_max}: send parts",
                 expected=self._limits.part_text_bytes_max,
             )
 

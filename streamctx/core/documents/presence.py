@@ -27,7 +27,7 @@ Key: TypeAlias = tuple[str, int, str]
 """Kind, alias (0 for the session itself), view."""
 
 Variants: TypeAlias = Mapping[Unit, SupersedableEvent | None]
-"""The same event with its positions in other units, where the numbers differ; `None` where they cannot be said."""
+"""The same event in other units, where its numbers differ; `None` where its positions cannot be said."""
 
 
 _WEIGHT_MAX = 8 * 1024 * 1024

@@ -357,7 +357,7 @@ class Delivery:
     def _take_ack(self, ack: Ack | Heartbeat, now: float) -> None:
         if not ack.durable <= ack.applied <= ack.received:
             raise _bad_sequence(
-                f"durable {ack.durable}, applied {ack.applied} and received {ack.received} do not rise in this order"
+                f"durable {ack.durable}, applied {ack.applied}, received {ack.received} do not rise"
             )
         ring = self._ring
         release = ack.durable if self._releases_at_durable else ack.applied
@@ -521,7 +521,7 @@ class Delivery:
             del self._evicted[sequence]
 
     def hold_durable(self, sequence: int | None) -> None:
-        """Keep the watermark `durable` at `sequence`, the first number not yet journalled; `None` frees it."""
+        """Keep `durable` at `sequence`, the first number not yet journalled; `None` frees it."""
         self._durable_stop = sequence
         self._ack_due = True
 
@@ -536,7 +536,7 @@ class Delivery:
             self._ack_due = False
             self._send_ack()
         if self._probe_at is None and self._ring.released != self._ring.next_sequence:
-            # Also after an ACK that leaves something under way: the last frame of a burst may be what was lost.
+            # Also after an ACK that leaves something under way: the end of a burst may be what was lost.
             self._probe_at = now + self._probe_interval()
         if not self._out:
             return []

@@ -40,7 +40,8 @@ _EVENT_BYTES = 100
 class FeedEntry(msgspec.Struct, frozen=True, gc=False):
     """One event, as shown.
 
-    `variants` holds it in other units, where the numbers differ, or `None` where they cannot be said. `key` is set for
+    `variants` holds it in other units, where the numbers differ, or `None` where
+    they cannot be said. `key` is set for
     supersedable events; `uri` is that of the event's document, if it is about one.
     A struct of msgspec, since one is made for every event: that takes a third of the time.
     """

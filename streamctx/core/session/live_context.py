@@ -624,7 +624,7 @@ class LiveContext:
             self.feed.append(Stale(document=document.alias, reason=reason), uri=document.uri)
 
     def _forget(self, alias: int) -> bool:
-        """Close a document, if it is open, and tell observers that saw it; return whether a focus waited for it."""
+        """Close a document, if it is open, tell observers that saw it, and say whether a focus waited."""
         document = self._documents.pop(alias, None)
         design = self._designs.pop(alias, None)
         self._stale_designs.discard(alias)

@@ -1,4 +1,4 @@
-"""What an observer's client makes of a feed: the producer's documents and presence, proved by offsets and hashes."""
+"""What an observer's client makes of a feed: documents and presence, proved by offsets and hashes."""
 
 from __future__ import annotations
 

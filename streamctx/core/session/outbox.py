@@ -1,4 +1,4 @@
-"""A client's events that have no number yet: order, coalescing, long texts, and what gives way when it is full.
+"""A client's events that have no number yet: order, coalescing, long texts, what gives way when it is full.
 
 Durable events leave in the order in which they were made, except that a text in parts
 holds back only the events of its own document (DOC-3). Of supersedable events the newest
@@ -151,7 +151,7 @@ class Outbox:
             long_text.held.extend(behind)
 
     def begin_snapshot(self, queued: Queued) -> None:
-        """A snapshot, which is due, is being sent now; what was to follow it is next, or follows its parts."""
+        """A snapshot that was due is being sent; what was to follow it is next, or follows its parts."""
         followers = self.snapshots_due.pop(queued.alias)
         if queued.text is not None:
             self._begin_long_text(queued)
@@ -197,7 +197,7 @@ class Outbox:
         return len(dropped)
 
     def abandon(self, alias: int) -> int:
-        """Drop what waits of a document that was closed meanwhile, but for the close of one that was announced.
+        """Drop what waits of a document that was closed, but for the close of one that was announced.
 
         Returns:
             How many events were dropped.

@@ -384,7 +384,7 @@ class ServerSession:
             self._keep(sequence, event)
 
     def _keep(self, sequence: int, event: Event) -> None:
-        """Let a durable event be journalled, unless its document is refused: nothing of that is stored (SEC-3)."""
+        """Let a durable event be journalled, but none of a refused document, which is not stored (SEC-3)."""
         if self._context.is_refused(event.document):  # type: ignore[attr-defined]
             return
         if not self._journal and not self._journal_pending:
