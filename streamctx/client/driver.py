@@ -286,9 +286,10 @@ class Driver:
         """Do what is due and return everything that is to be sent now, as one write."""
         now = self._clock()
         session = self.session
-        if self._faults is not None:
-            for message in self._faults.due_incoming(now):
+        if self._faults is not None and (late := self._faults.due_incoming(now)):
+            for message in late:
                 session.receive(message, now)
+            self._notify()
         due = session.next_timeout()
         if due is not None and due <= now:
             session.handle_timeout(now)

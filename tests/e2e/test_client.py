@@ -523,6 +523,17 @@ async def test_draining_server_is_left_and_come_back_to() -> None:
 
 
 @on_each_loop
+async def test_waiters_are_told_of_what_came_late(server: ThreadedServer) -> None:
+    faults = MessageFaults(FaultRates.parse("reorder=1"), seed=1)  # every message waits for its timer
+    async with streamctx.connect(server.url, TOKEN, faults=faults) as client:
+        document = await client.open(_URI, "text\n")
+        with anyio.fail_after(5):
+            await client.observe()
+            await client.flush()
+        assert server.text(client.session_id, _URI) == document.text
+
+
+@on_each_loop
 @pytest.mark.parametrize("encoding", list(Encoding))
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_faults_on_every_message_are_healed(
