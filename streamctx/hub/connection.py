@@ -27,8 +27,8 @@ _ENDS_SESSION = frozenset(code for code in CloseCode if code.is_terminal and cod
 class Connection:
     """Carries a session's frames while it owns the session.
 
-    `_held` is set by the handshake. Once another connection owns the session, or this one
-    has failed, whatever comes here has no effect (RSM-2).
+    `_held` is set by the handshake, and until this connection is over. Once another connection owns
+    the session, or this one has failed, whatever comes here has no effect (RSM-2).
     """
 
     __slots__ = (
@@ -123,8 +123,9 @@ class Connection:
         if self._is_over:
             return
         self._is_over = True
-        if self._held is not None:
-            self._hub.detached(self._held, now, ended=code == CloseCode.NORMAL or code in _ENDS_SESSION)
+        held, self._held = self._held, None
+        if held is not None:
+            self._hub.detached(held, now, ended=code == CloseCode.NORMAL or code in _ENDS_SESSION)
 
     def drain(self, now: float) -> None:
         """Say GOAWAY, if there is a session to say it to."""
@@ -181,7 +182,7 @@ class Connection:
             message=error.message[:500],
             temporary=not error.close_code.is_terminal,
         )
-        held = self._held
+        held, self._held = self._held, None
         if held is None:
             self._send([self._pack(message)])
         else:

@@ -117,6 +117,5 @@ async def test_server_does_not_grow_by_attacks(tmp_path: Path) -> None:
         await until(are_forgotten)
         last = _rss_kib(pid)
         worst = sorted(grown.items(), key=lambda item: -item[1])[:8]
-        print("GROWN", last - first, worst)
         assert last - first <= _GROWTH_KIB_MAX, worst
     assert log_faults(log.read_text(errors="replace").splitlines()) == []

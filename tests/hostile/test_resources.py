@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 
 import msgspec
 import pytest
 
+from streamctx.core.documents.document import Document
+from streamctx.core.documents.presence import Slot
+from streamctx.core.session.delivery import Delivery
+from streamctx.core.session.server_session import ServerSession
 from streamctx.limits import KIB, MIB
 from streamctx.vocabulary import Encoding
 from streamctx.wire.changes import Change
@@ -261,3 +266,31 @@ async def test_hello_flood_of_one_session_is_a_chain_of_takeovers(arena: Arena) 
                 assert welcome.lease == attempt
         assert (await raw.closed()).code == 4010
     await arena.has_connected(0)
+
+
+async def test_ended_session_is_freed_at_once(arena: Arena) -> None:
+    def live(kind: type) -> int:
+        return sum(type(found) is kind for found in gc.get_objects())
+
+    # Events are not counted by the collector, so a cycle with a session in it may live for hours.
+    gc.collect()
+    gc.disable()
+    try:
+        for code in (1000, 3000):
+            for _ in range(10):
+                async with arena.greeted() as raw:
+                    await raw.push(Subscribe(subscription=1, session="*"), opening(1, "text"))
+                    await raw.applied(await raw.push(Focus(document=1)))
+                    await raw.client.send(b"\x88\x82" + bytes(4) + code.to_bytes(2, "big"))
+                    await raw.closed()
+
+        async def are_gone() -> bool:
+            return await arena.metric("sessions") == 2
+
+        await until(are_gone)
+        assert live(ServerSession) <= 2
+        assert live(Document) <= 4
+        assert live(Slot) <= 2
+        assert live(Delivery) <= 2
+    finally:
+        gc.enable()

@@ -271,8 +271,15 @@ class LiveContext:
         return alias in self._refused
 
     def end(self) -> None:
-        """Give the session's share of the text budget back."""
+        """Forget everything, and give the session's share of the text budget back.
+
+        At once: the collector does not count events, and could leave them for hours.
+        """
         self._documents.clear()
+        self._designs.clear()
+        self._presence = Presence(self._limits.supersedable_keys_max)
+        self._handlers.clear()
+        self.feed = FeedLog(self._limits)
         self._account()
 
     # Documents.

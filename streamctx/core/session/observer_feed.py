@@ -180,6 +180,10 @@ class Feed:
         """When the next update may be sent, in seconds (OBS-7)."""
         return self._due_at
 
+    def end(self) -> None:
+        """Let go of what was to be sent: the iterator of it holds this object, and so the source's session."""
+        self._state = None
+
     def next_body(self, now: float) -> bytes | None:
         """The encoded body of the next message, or `None` if there is none now."""
         while self._state is not None:

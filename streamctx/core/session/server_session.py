@@ -471,6 +471,7 @@ class ServerSession:
 
     def _remove_feed(self, key: tuple[int, str]) -> None:
         feed = self._feeds.pop(key)
+        feed.end()
         source = feed.source
         assert isinstance(source, ServerSession)
         source.observers[self] -= 1
