@@ -527,9 +527,11 @@ async def test_waiters_are_told_of_what_came_late(server: ThreadedServer) -> Non
     faults = MessageFaults(FaultRates.parse("reorder=1"), seed=1)  # every message waits for its timer
     async with streamctx.connect(server.url, TOKEN, faults=faults) as client:
         document = await client.open(_URI, "text\n")
-        with anyio.fail_after(5):
+        with anyio.fail_after(8):
             await client.observe()
-            await client.flush()
+            for _ in range(3):
+                document.edit((0, 0, 0, 0, "x"))
+                await client.flush()
         assert server.text(client.session_id, _URI) == document.text
 
 
