@@ -589,3 +589,31 @@ def test_wrong_calls_change_nothing() -> None:
         with pytest.raises(LocalProtocolError):
             call()
     assert [document.version for document in client.session.documents.values()] == [0]
+
+
+def test_a_document_whose_unreceived_open_was_evicted_is_opened_again() -> None:
+    client = Client(limits=replace(DEFAULT_LIMITS, ring_events_max=3, window_events_max=4)).connect()
+    client.session.open("file:///a", "", 0.0)
+    client.session.edit(1, INSERT, 0.0)
+    client.session.edit(1, INSERT, 0.0)
+    client.pump()
+    client.session.mention(Mention(document=1, version=2, range=(0, 0, 0, 0)), 0.0)
+    client.session.edit(1, INSERT, 0.0)
+    assert [(skip.reason, skip.documents) for skip in client.pump() if isinstance(skip, Skip)] == [
+        ("evicted", (1,))
+    ]
+    client.acknowledge()
+    opened, mention = client.pump()
+    assert isinstance(opened, Open)
+    assert opened.text == "xxx"
+    assert isinstance(mention, Mention)
+
+
+def test_a_welcome_of_an_older_attempt_is_not_taken() -> None:
+    client = Client()
+    client.session.connected(0.0)
+    client.attempt += 1
+    client.cut()
+    client.attempt -= 1
+    client.connect()
+    assert client.session.session_id is None

@@ -331,3 +331,14 @@ def test_a_copy_takes_nothing_that_does_not_join_or_fit() -> None:
         with pytest.raises(RemoteProtocolError):
             reader.observed.receive(msgspec.structs.replace(update))
     assert reader.observed.offset == offset
+
+
+def test_the_log_shares_only_what_was_encoded_since_the_last_event() -> None:
+    source = Source()
+    source.open("abc")
+    reader = Reader(source)
+    reader.read()
+    for base in range(1, 5):
+        source.apply(edit(base, "x"))
+        reader.read()
+        assert len(source.log.bodies) == 1
