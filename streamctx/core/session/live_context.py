@@ -15,6 +15,7 @@ import msgspec
 
 from streamctx.core.documents.document import Document
 from streamctx.core.documents.presence import Key, Presence, Variants, check_positions, check_span, key_of
+from streamctx.core.documents.text_buffer import TextBuffer
 from streamctx.core.documents.translation import translations
 from streamctx.core.documents.units import length_in
 from streamctx.core.session.feed_log import FeedLog
@@ -199,10 +200,21 @@ class LiveContext:
             if alias in self._stale_designs:
                 events.append((Stale(document=alias, reason="plugin_closed"), design.uri))
         for _, event, variants in self._presence.current():
-            shown = event if unit is self._unit else variants.get(unit, event)
+            shown = self._in_unit(event, variants, unit)
             if shown is not None:
                 events.append((shown, self._uri_shown(event)))
         return events
+
+    def _in_unit(self, event: SupersedableEvent, variants: Variants, unit: Unit) -> SupersedableEvent | None:
+        """A present value in a unit; `None` if it speaks of a text that is gone and cannot be said."""
+        if unit is self._unit:
+            return event
+        if unit not in variants:
+            document = self._documents.get(event.document or 0)
+            if document is None or document.buffer is None:
+                return event
+            variants = _variants(event, document.buffer, (unit,))
+        return variants.get(unit, event)
 
     def _uri_shown(self, event: SupersedableEvent) -> str | None:
         """The URI that a filter looks at: that of a document which is gone is empty."""
@@ -496,17 +508,10 @@ class LiveContext:
             self._show_checked(key, sequence, event, document)
 
     def _show_checked(self, key: Key, sequence: int, event: SupersedableEvent, document: Document) -> None:
-        variants: Variants
         assert document.buffer is not None
         if getattr(event, "version", None) == document.version:
             check_positions(event, document.buffer)
-            variants = translations(event, document.buffer, Unit)
-        else:
-            # An earlier text, which is gone: the present one is the best guess for other units.
-            try:
-                variants = translations(event, document.buffer, Unit)
-            except EventRefused:
-                variants = dict.fromkeys(Unit, None)
+        variants = _variants(event, document.buffer, self.feed.units)
         self._show(key, sequence, event, document, variants)
 
     def _show(
@@ -694,6 +699,14 @@ def _unknown(alias: int) -> EventRefused:
 
 def _between_parts() -> EventRefused:
     return EventRefused(ErrorCode.BAD_PART, "a text in parts is under way")
+
+
+def _variants(event: SupersedableEvent, buffer: TextBuffer, units: Sequence[Unit]) -> Variants:
+    """Say an event in units that observers want; of an earlier text the present one is the best guess."""
+    try:
+        return translations(event, buffer, units)
+    except EventRefused:
+        return dict.fromkeys(units, None)
 
 
 def _edit_variants(event: Edit, converted: Mapping[Unit, tuple[Change, ...]]) -> dict[Unit, FeedEvent]:
