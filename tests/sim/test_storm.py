@@ -14,6 +14,10 @@ def test_everything_at_once_converges(seed: int) -> None:
     storm(seed, steps=40)
 
 
+def test_a_document_closed_while_the_outbox_is_full_stays_closed() -> None:
+    storm(31005)
+
+
 @pytest.mark.parametrize("seed", [35, 41])
 def test_a_snapshot_in_place_of_an_unfinished_open_reaches_observers_as_open(seed: int) -> None:
     storm(seed, steps=120)

@@ -170,10 +170,12 @@ class Outgoing:
                 self.put_version(document, now, cause="count")
             if alias in self.outbox.snapshots_due:
                 self.outbox.forget(alias)
+            # Before the close waits: a full outbox must not take it for a document that can collapse.
+            del self.documents[alias]
             self.enqueue(Close(document=alias), alias, now)
+        self.documents.pop(alias, None)
         self.forget_states(alias)
         self._unverified.pop(alias, None)
-        del self.documents[alias]
 
     def forget_states(self, alias: int) -> None:
         """Send nothing more of the supersedable events of a document."""

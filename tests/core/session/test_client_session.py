@@ -617,3 +617,18 @@ def test_a_welcome_of_an_older_attempt_is_not_taken() -> None:
     client.attempt -= 1
     client.connect()
     assert client.session.session_id is None
+
+
+def test_a_close_that_fills_the_outbox_does_not_bring_its_document_back() -> None:
+    for edits in range(1, 12):
+        client = Client(limits=replace(DEFAULT_LIMITS, ring_events_max=10, window_events_max=4)).connect()
+        client.session.open("file:///a", "", 0.0)
+        client.pump()
+        for _ in range(edits):
+            client.session.edit(1, INSERT, 0.0)
+        client.session.close_document(1, 0.0)
+        client.acknowledge()
+        for _ in range(5):
+            client.pump()
+            client.acknowledge()
+        assert client.sent[-1][1] == Close(document=1)
