@@ -199,7 +199,7 @@ async def test_nul_and_control_characters_in_uris_and_names_harm_nobody(arena: A
         "//℀",
     ]
     async with arena.greeted() as raw, arena.greeted(Encoding.JSON) as observer:
-        await observer.push(Subscribe(subscription=1, session="*"))
+        await observer.push(Subscribe(subscription=1, session=raw.session))
         for alias, name in enumerate(names, 1):
             await raw.push(opening(alias, name, uri=name), Focus(document=alias, view=name[:100]))
         await raw.applied(2 * len(names))
@@ -221,7 +221,7 @@ async def test_box_that_is_no_rectangle_reaches_no_observer(arena: Arena) -> Non
         "pages": [],
     }
     async with arena.greeted() as raw, arena.greeted(Encoding.JSON) as observer:
-        await observer.push(Subscribe(subscription=1, session="*"))
+        await observer.push(Subscribe(subscription=1, session=raw.session))
         await raw.push(_pack(design))
         for value in (float("nan"), float("inf"), float("-inf"), 1e300):
             for field in ("x", "y", "width", "height"):

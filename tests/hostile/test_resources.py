@@ -69,7 +69,7 @@ async def test_observer_that_never_reads_is_cut_off_and_costs_little(arena: Aren
         raw = Raw(client)
         assert (await client.upgrade(f"Authorization: Bearer {arena.token}")).status == 101
         await raw.greet()
-        await raw.push(Subscribe(subscription=1, session="*"))
+        await raw.push(Subscribe(subscription=1, session=producer.session))
         await raw.find(Synced)
         await producer.push(opening(1, ""))
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
@@ -161,7 +161,7 @@ async def test_flood_of_nacks_is_not_amplified(arena: Arena) -> None:
     async with arena.greeted() as observer, arena.greeted() as producer:
         await producer.push(opening(1, "x" * (60 * KIB)))
         await producer.applied(1)
-        await observer.push(Subscribe(subscription=1, session="*"))
+        await observer.push(Subscribe(subscription=1, session=producer.session))
         observer.acknowledges = False
         await observer.find(Synced)
         before = observer.received_bytes
@@ -205,7 +205,7 @@ async def test_flood_of_skips_is_bounded(arena: Arena) -> None:
 
 async def test_large_events_do_not_pile_up_for_observers(arena: Arena) -> None:
     async with arena.greeted() as raw, arena.greeted() as observer:
-        await observer.push(Subscribe(subscription=1, session="*", min_interval_ms=60_000))
+        await observer.push(Subscribe(subscription=1, session=raw.session, min_interval_ms=60_000))
         await observer.find(Sync)
         await raw.push(opening(1, "x"))
         mention = Mention(document=1, version=1, range=(0, 0, 0, 1), text="m" * (16 * KIB), note="n" * 2000)
@@ -223,7 +223,7 @@ async def test_large_events_do_not_pile_up_for_observers(arena: Arena) -> None:
 async def test_observer_of_much_is_resynchronised_and_not_ahead_of_others(arena: Arena) -> None:
     async with arena.greeted() as raw, arena.greeted(Encoding.JSON) as observer:
         for subscription in range(1, 65):
-            await observer.push(Subscribe(subscription=subscription, session="*"))
+            await observer.push(Subscribe(subscription=subscription, session=raw.session))
         await observer.find(Subscribed, lambda answer: answer.subscription == 64)
         await raw.push(opening(1, "0123456789" * 1000))
         for version in range(1, 300):
@@ -236,7 +236,7 @@ async def test_observer_of_much_is_resynchronised_and_not_ahead_of_others(arena:
 async def test_edit_of_10_000_changes_is_applied_or_refused_whole(arena: Arena) -> None:
     text = "\n".join("line" for _ in range(10_000))
     async with arena.greeted() as raw, arena.greeted() as observer:
-        await observer.push(Subscribe(subscription=1, session="*"))
+        await observer.push(Subscribe(subscription=1, session=raw.session))
         await raw.push(opening(1, text))
         changes = tuple(Change(line, 0, line, 4, "é") for line in range(9_999, -1, -1))
         await raw.push(Edit(document=1, base=1, version=2, changes=changes))
