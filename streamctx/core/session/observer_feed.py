@@ -181,7 +181,7 @@ class Feed:
         return self._due_at
 
     def end(self) -> None:
-        """Let go of what was to be sent: the iterator of it holds this object, and so the source's session."""
+        """Let go of what was to be sent: its iterator holds this object, and so the session of the source."""
         self._state = None
 
     def next_body(self, now: float) -> bytes | None:
