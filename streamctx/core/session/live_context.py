@@ -189,6 +189,8 @@ class LiveContext:
                         hash=document.buffer.hash(self._hash_algorithm),
                         text=text,
                         parts=None,
+                        is_offline=False,
+                        queued_ms=0,
                     ),
                     document.uri,
                 )

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from streamctx.core.documents.text_digest import text_hash
@@ -266,6 +267,13 @@ def test_a_text_over_the_budget_is_never_told_of() -> None:
     assert context.codes(open_("12345")) == [ErrorCode.LIMIT]
     assert context.shown() == []
     assert context.budget.used_bytes == 0
+
+
+def test_the_state_tells_of_a_document_now_and_not_how_its_open_fared() -> None:
+    context = Context()
+    context.apply(msgspec.structs.replace(open_("a"), is_offline=True, queued_ms=5000))
+    [told] = [event for event in context.state() if isinstance(event, Open)]
+    assert (told.is_offline, told.queued_ms) == (False, 0)
 
 
 def test_an_excluded_document_leaves_no_trace() -> None:
