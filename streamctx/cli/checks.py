@@ -20,11 +20,11 @@ from streamctx.cli.rest import RequestFailed, get_json
 from streamctx.cli.target import Target
 from streamctx.cli.tasks import run_async
 from streamctx.client.client import connect
+from streamctx.discovery import ServerRecord, list_servers
 from streamctx.errors import ConfigurationError, StreamctxError
 from streamctx.hub.hub import Hub
 from streamctx.hub.ports import Principal
 from streamctx.server.config import ServerConfig
-from streamctx.server.discovery import ServerRecord, list_servers
 from streamctx.server.serve import serve
 from streamctx.server.tokens import default_token_file, read_token
 

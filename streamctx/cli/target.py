@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from streamctx.discovery import ServerRecord, list_servers
 from streamctx.errors import ConfigurationError, StreamctxError
-from streamctx.server.discovery import ServerRecord, list_servers
 from streamctx.server.tokens import read_token
 
 __all__ = ["NoServerError", "Target", "find_target", "target_options"]

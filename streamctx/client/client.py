@@ -19,11 +19,11 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from streamctx import __version__
-from streamctx.client.discovery import Target, find_target
 from streamctx.client.document import Document, Eol
 from streamctx.client.driver import Driver, Status
 from streamctx.client.faults import MessageFaults
 from streamctx.client.observation import Observation
+from streamctx.client.target import Target, find_target
 from streamctx.core.session.client_events import (
     ClientEvent,
     ClientSettings,

@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias
 import anyio
 import anyio.to_thread
 
-from streamctx.client.discovery import Target
 from streamctx.client.faults import MessageFaults
 from streamctx.client.reconnect import ReconnectPolicy
+from streamctx.client.target import Target
 from streamctx.client.websocket import CONNECTION_ERRORS, WebSocket, open_websocket
 from streamctx.core.session.client_events import ClientEvent, Draining, SessionEnd, Welcomed
 from streamctx.core.session.client_session import ClientSession

@@ -16,7 +16,7 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.typing import Subprotocol
 
-from streamctx.client.discovery import Target
+from streamctx.client.target import Target
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError, SessionClosed
 from streamctx.limits import Limits
 from streamctx.vocabulary import Encoding

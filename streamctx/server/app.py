@@ -13,9 +13,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamctx import __version__
+from streamctx.discovery import PROTOCOL_VERSION
 from streamctx.errors import ErrorCode
 from streamctx.hub.ports import Principal
-from streamctx.server.discovery import PROTOCOL_VERSION
 from streamctx.server.handshake import STREAM_PATH, SUBPROTOCOLS, unauthorized
 from streamctx.server.security import (
     UNIX,

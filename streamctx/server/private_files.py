@@ -6,8 +6,6 @@ import contextlib
 import os
 import secrets
 import stat
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from streamctx.errors import ConfigurationError
@@ -17,18 +15,7 @@ __all__ = [
     "make_private_directory",
     "read_private",
     "replace_private",
-    "state_directory",
 ]
-
-
-def state_directory(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """Where tokens and journals live on this platform; it is not created here."""
-    if platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "streamctx"
-    base = environ.get("XDG_STATE_HOME", "")
-    # The XDG specification has relative paths ignored.
-    root = Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state"
-    return root / "streamctx"
 
 
 def make_private_directory(path: Path) -> None:

@@ -21,12 +21,13 @@ from starlette.routing import BaseRoute
 from uvicorn.server import ServerState
 
 from streamctx import __version__
+from streamctx.discovery import PROTOCOL_VERSION, ServerRecord
 from streamctx.errors import CloseCode, ConfigurationError
 from streamctx.hub.ports import HubPort
 from streamctx.limits import Limits
+from streamctx.server.announcement import announce, write_record
 from streamctx.server.app import create_app
 from streamctx.server.config import ServerConfig
-from streamctx.server.discovery import PROTOCOL_VERSION, ServerRecord, announce, write_record
 from streamctx.server.handshake import STREAM_PATH
 from streamctx.server.http import HttpConnection
 from streamctx.server.logs import logger

@@ -9,8 +9,8 @@ import socket
 import stat
 from pathlib import Path
 
+from streamctx.discovery import list_servers
 from streamctx.errors import ConfigurationError
-from streamctx.server.discovery import list_servers
 from streamctx.server.private_files import make_private_directory
 
 __all__ = ["listen_tcp", "listen_unix", "unlink_socket"]

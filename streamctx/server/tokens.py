@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
+from streamctx.discovery import state_directory
 from streamctx.errors import ConfigurationError
 from streamctx.server.config import ServerConfig
 from streamctx.server.private_files import (
     create_private,
     make_private_directory,
     read_private,
-    state_directory,
 )
 
 __all__ = ["default_token_file", "new_token", "read_token", "resolve_token", "token_file_of"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamctx.cli.target import NoServerError, Target, find_target
+from streamctx.discovery import ServerRecord
 from streamctx.errors import ConfigurationError
-from streamctx.server.discovery import ServerRecord
 
 TOKEN = "0123456789abcdef"
 

@@ -15,7 +15,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from streamctx.client import websocket as module
-from streamctx.client.discovery import Target, parse_url
+from streamctx.client.target import Target, parse_url
 from streamctx.client.websocket import WebSocket, open_websocket
 from streamctx.errors import ErrorCode, RemoteProtocolError, SessionClosed
 from streamctx.limits import DEFAULT_LIMITS

@@ -24,10 +24,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from streamctx.discovery import list_servers
 from streamctx.errors import ConfigurationError
 from streamctx.limits import DEFAULT_LIMITS, KIB, MIB, Limits
 from streamctx.server.config import ServerConfig
-from streamctx.server.discovery import list_servers
 from streamctx.server.serve import Server, serve
 from streamctx.vocabulary import Encoding
 from tests.server.echo_hub import TOKEN, EchoHandler, EchoHub

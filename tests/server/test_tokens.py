@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from streamctx.discovery import state_directory
 from streamctx.errors import ConfigurationError
 from streamctx.server.config import ServerConfig
 from streamctx.server.private_files import (
     create_private,
     make_private_directory,
     replace_private,
-    state_directory,
 )
 from streamctx.server.tokens import new_token, resolve_token, token_file_of
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from streamctx.client.discovery import find_servers, find_target, parse_url, run_directory
+from streamctx.client.target import find_target, parse_url
+from streamctx.discovery import ServerRecord, list_servers, run_directory
 from streamctx.errors import ConfigurationError
-from streamctx.server.discovery import ServerRecord, announce
-from streamctx.server.discovery import run_directory as server_run_directory
+from streamctx.server.announcement import announce
 
 __all__: list[str] = []
 
@@ -30,6 +30,8 @@ def write(environ: dict[str, str], name: str = "1.json", mode: int = 0o600, **fi
     record = {
         "protocol": 1,
         "url": "ws://127.0.0.1:1/v1/stream",
+        "http_url": "http://127.0.0.1:1",
+        "version": "1",
         "pid": os.getpid(),
         "started": 1.0,
         **fields,
@@ -73,7 +75,6 @@ def test_wrong_url_is_refused_and_not_shown(url: str) -> None:
 
 
 def test_server_that_announced_itself_is_found(environ: dict[str, str], tmp_path: Path) -> None:
-    assert run_directory(environ) == server_run_directory(environ)
     record = ServerRecord(
         protocol=1,
         url="ws://127.0.0.1:7/v1/stream",
@@ -116,13 +117,14 @@ def test_unix_socket_is_preferred_where_there_is_one(environ: dict[str, str]) ->
 )
 def test_unsound_records_are_ignored(environ: dict[str, str], fields: dict[str, object]) -> None:
     write(environ, **fields)  # type: ignore[arg-type]
-    assert find_servers(run_directory(environ)) == []
+    with pytest.raises(ConnectionError, match="no server was found"):
+        find(environ)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "x", "[" * 20_000])
 def test_files_that_are_no_records_are_ignored(environ: dict[str, str], content: str) -> None:
     write(environ).write_text(content)
-    assert find_servers(run_directory(environ)) == []
+    assert list_servers(run_directory(environ)) == []
 
 
 def test_record_of_a_dead_process_is_ignored(environ: dict[str, str]) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import stat
@@ -9,10 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from streamctx.discovery import ServerRecord, list_servers, run_directory
 from streamctx.errors import ConfigurationError
-from streamctx.server.discovery import ServerRecord, announce, list_servers, run_directory, write_record
+from streamctx.server.announcement import announce, write_record
 
 __all__: list[str] = []
 
@@ -46,21 +47,21 @@ def test_announced_server_is_found_by_its_own_user_only(tmp_path: Path) -> None:
 
 
 def test_record_of_a_dead_process_is_removed(tmp_path: Path) -> None:
-    path = announce(dataclasses.replace(_RECORD, pid=_dead_pid()), tmp_path)
+    path = announce(msgspec.structs.replace(_RECORD, pid=_dead_pid()), tmp_path)
 
     assert list_servers(tmp_path) == []
     assert not path.exists()
 
 
 def test_record_of_a_dead_namesake_is_replaced(tmp_path: Path) -> None:
-    old = announce(dataclasses.replace(_RECORD, started=1.0, url="ws://old/"), tmp_path)
+    old = announce(msgspec.structs.replace(_RECORD, started=1.0, url="ws://old/"), tmp_path)
 
     assert announce(_RECORD, tmp_path) == old
     assert list_servers(tmp_path) == [_RECORD]
 
 
 def test_second_server_of_one_process_has_its_own_record(tmp_path: Path) -> None:
-    second = dataclasses.replace(_RECORD, started=_RECORD.started + 1, url="ws://127.0.0.1:2/v1/stream")
+    second = msgspec.structs.replace(_RECORD, started=_RECORD.started + 1, url="ws://127.0.0.1:2/v1/stream")
 
     assert announce(_RECORD, tmp_path) != announce(second, tmp_path)
     assert list_servers(tmp_path) == [_RECORD, second]
