@@ -36,16 +36,18 @@ async def follow(target: Target, session_id: str, *, as_json: bool) -> None:
         EventRefused: If it does not show the session.
     """
     printer = TailPrinter(as_json=as_json)
-    async with anyio.create_task_group() as tasks:
+    # The client is outside, so that a signal ends the session too, and does not just drop the connection.
+    async with (
+        client_of(target, name="streamctx tail", role="observe") as client,
+        anyio.create_task_group() as tasks,
+    ):
         tasks.start_soon(end_at_signal, tasks.cancel_scope.cancel)
-        async with client_of(target, name="streamctx tail", role="observe") as client:
-            await client.ready()
-            tasks.start_soon(_tell_status, client)
-            async with await client.observe(session_id) as observation:
-                async for change in observation:
-                    printer.show(change, datetime.now(UTC))
-                    if change.is_ended and change.session_id == session_id:
-                        break
+        await client.ready()
+        tasks.start_soon(_tell_status, client)
+        async for change in await client.observe(session_id):
+            printer.show(change, datetime.now(UTC))
+            if change.is_ended and change.session_id == session_id:
+                break
         tasks.cancel_scope.cancel()
 
 

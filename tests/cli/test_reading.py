@@ -183,6 +183,8 @@ def test_tail_follows_and_ends_cleanly(server: RunningServer, end: signal.Signal
                 process.send_signal(end)
                 _, errors = await anyio.to_thread.run_sync(process.communicate)
                 assert (process.returncode, errors) == (0, "")
+                sessions = await anyio.to_thread.run_sync(server.home.run, "sessions")
+                assert "streamctx tail" not in sessions.stdout
 
     anyio.run(run)
     text = "".join(lines)
@@ -222,7 +224,8 @@ def test_tail_says_that_the_connection_is_lost(home: Home) -> None:
         assert process.stderr is not None
         assert process.stderr.readline() == "(reconnecting)\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.communicate(timeout=10) == ("", "")
+        assert process.returncode == 0
 
 
 @pytest.mark.parametrize("arguments", [["tail"], ["tail", "nothing"]])
