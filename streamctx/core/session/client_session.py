@@ -80,6 +80,9 @@ __all__ = [
 ]
 
 _WELCOME_TIMEOUT_S = 10.0
+_ANSWER_TIMEOUT_S = 5.0
+"""So long after everything of ours was applied, a subscription that was not answered is asked for again: the
+server had given its number up (NAK-4)."""
 _URI_CHARACTERS_MAX = 4096
 _LANGUAGE_CHARACTERS_MAX = 200
 _CLOSE_OF_ERROR = {
@@ -111,6 +114,7 @@ class ClientSession:
         self.state = ClientState.DETACHED
         self.session_id: str | None = None
         self.subscriptions: dict[int, Subscribe] = {}
+        self._unanswered: dict[int, float] = {}
         self.observed: dict[tuple[int, str], ObservedSession] = {}
         self.resumes = 0
         self.resets = 0
@@ -399,13 +403,14 @@ class ClientSession:
             min_interval_ms=min_interval_ms,
         )
         self.subscriptions[subscribe.subscription] = subscribe
-        self._outgoing.enqueue(subscribe, 0, now)
+        self._ask_for(subscribe, now)
         return subscribe.subscription
 
     def unsubscribe(self, subscription: int, now: float) -> None:
         """Stop observing."""
         if self.subscriptions.pop(subscription, None) is not None:
             self._outgoing.enqueue(Unsubscribe(subscription=subscription), 0, now)
+        self._unanswered.pop(subscription, None)
         for key in [key for key in self.observed if key[0] == subscription]:
             del self.observed[key]
 
@@ -489,6 +494,8 @@ class ClientSession:
             assert self._delivery is not None
             repair_due = self._delivery.next_timeout()
             due = repair_due if due is None else min(due, repair_due)
+            if self._unanswered:
+                due = min(due, min(self._unanswered.values()) + _ANSWER_TIMEOUT_S)
         return due
 
     def handle_timeout(self, now: float) -> None:
@@ -504,6 +511,8 @@ class ClientSession:
         elif self.state is ClientState.ESTABLISHED:
             assert self._delivery is not None
             self._delivery.handle_timeout(now)
+            if self._unanswered:
+                self._ask_again(now)
         self._outgoing.put_due_versions(now)
 
     def data_to_send(self, now: float) -> list[bytes]:
@@ -636,7 +645,7 @@ class ClientSession:
             self._outgoing.open_anew(now)
             self.observed.clear()
             for subscribe in self.subscriptions.values():
-                self._outgoing.enqueue(subscribe, 0, now)
+                self._ask_for(subscribe, now)
 
     def _limits_of(self, welcome: Welcome) -> Limits:
         """The narrower of the server's limits and ours (LIM-1).
@@ -675,6 +684,20 @@ class ClientSession:
             self._past = self.counters
             self._outgoing.delivery = None
 
+    # Subscriptions.
+
+    def _ask_for(self, subscribe: Subscribe, now: float) -> None:
+        self._unanswered[subscribe.subscription] = now
+        self._outgoing.enqueue(subscribe, 0, now)
+
+    def _ask_again(self, now: float) -> None:
+        """Ask again for what was not answered, unless the question may still be under way."""
+        for subscription, asked_at in list(self._unanswered.items()):
+            if now >= asked_at + _ANSWER_TIMEOUT_S:
+                self._unanswered[subscription] = now
+                if self.is_settled:
+                    self._ask_for(self.subscriptions[subscription], now)
+
     # What the server says.
 
     def _take(self, sequence: int, item: Item, now: float) -> None:
@@ -687,6 +710,7 @@ class ClientSession:
                 self._last_error = item  # The close follows (ERR-1).
             self._take_error(item, now)
         elif isinstance(item, Subscribed):
+            self._unanswered.pop(item.subscription, None)
             self._events.append(item)
         elif isinstance(item, GoAway):
             self._events.append(Draining(item.retry_ms))
@@ -703,6 +727,7 @@ class ClientSession:
             return
         if error.subscription is not None:
             self.subscriptions.pop(error.subscription, None)
+            self._unanswered.pop(error.subscription, None)
         self._events.append(Refusal(error))
 
     def _take_feed(self, subscription: int, message: Message, now: float) -> None:
@@ -725,7 +750,7 @@ class ClientSession:
             # A copy that does not fit is worth nothing: ask for the state anew.
             self.resubscribed += 1
             del self.observed[key]
-            self._outgoing.enqueue(self.subscriptions[subscription], 0, now)
+            self._ask_for(self.subscriptions[subscription], now)
             return
         self._events.append(
             FeedChanged(
