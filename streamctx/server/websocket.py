@@ -239,8 +239,8 @@ class WebSocketConnection(asyncio.BufferedProtocol):
             if self._has_large:
                 self._has_large = False
                 self._transport.writelines(output)
-                # asyncio of Python 3.12.1 and 3.13.0 does not look, after `writelines`, whether we must pause;
-                # this makes it look.
+                # After `writelines`, asyncio of Python 3.12.1 and 3.13.0 does not look whether we must
+                # pause; this makes it look.
                 self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
             else:
                 self._transport.write(output[0] if len(output) == 1 else b"".join(output))
