@@ -24,6 +24,7 @@ from streamctx.client.driver import Driver, Status
 from streamctx.client.faults import MessageFaults
 from streamctx.client.observation import Observation
 from streamctx.client.target import Target, find_target
+from streamctx.client.valid import valid
 from streamctx.core.session.client_events import (
     ClientEvent,
     ClientSettings,
@@ -316,8 +317,12 @@ class Client:
         return self.session
 
     def put(self, event: SupersedableEvent) -> None:
-        """Send a value of which only the newest matters."""
-        self.open_session().put(event, self.now())
+        """Send a value of which only the newest matters.
+
+        Raises:
+            LocalProtocolError: If a field of it cannot be sent, or its document is not open.
+        """
+        self.open_session().put(valid(event), self.now())
         self.wake()
 
     def wake(self) -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import msgspec
+
+from streamctx.client.valid import valid
 from streamctx.core.session.client_document import ClientDocument
+from streamctx.errors import LocalProtocolError
 from streamctx.wire.changes import Change
 from streamctx.wire.messages import Cursor, Diagnostic, Diagnostics, Mention, Selection, State, Viewport
 
@@ -85,7 +89,7 @@ class Document:
 
         Raises:
             EventRefused: If a change does not fit the text.
-            LocalProtocolError: If there is no change, or the version does not rise.
+            LocalProtocolError: If there is no change, one cannot be one, or the version does not rise.
         """
         session = self._client.open_session()
         new = session.edit(self.alias, _as_changes(changes), self._client.now(), version=version, mode=mode)
@@ -146,7 +150,7 @@ class Document:
     def mention(self, span: Span, *, text: str | None = None, note: str | None = None) -> None:
         """Point agents at a passage. It is not lost, and kept apart from the selection."""
         session = self._client.open_session()
-        mention = Mention(document=self.alias, version=self.version, range=span, text=text, note=note)
+        mention = valid(Mention(document=self.alias, version=self.version, range=span, text=text, note=note))
         session.mention(mention, self._client.now())
         self._client.wake()
 
@@ -165,4 +169,12 @@ def _as_changes(changes: Changes) -> tuple[Change, ...]:
 
 
 def _as_change(change: Change | ChangeTuple) -> Change:
-    return change if isinstance(change, Change) else Change(*change)
+    if isinstance(change, Change):
+        return change
+    try:
+        return msgspec.convert(change, Change)
+    except msgspec.ValidationError as error:
+        raise LocalProtocolError(
+            "a change is (start_line, start_character, end_line, end_character, text), "
+            f"optionally with the length of what it replaces: {error}"
+        ) from error

@@ -12,6 +12,7 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -273,9 +274,12 @@ async def test_refused_document_says_so_and_harms_no_other(server: ThreadedServe
 async def test_wrong_edit_changes_nothing(server: ThreadedServer) -> None:
     async with streamctx.connect(server.url, TOKEN) as client:
         document = await client.open(_URI, "x")
-        for change in ((1, 0, 1, 0, ""), (0, 2, 0, 2, ""), (-1, 0, 0, 0, ""), (0, -1, 0, 0, "")):
+        for change in ((1, 0, 1, 0, ""), (0, 2, 0, 2, "")):
             with pytest.raises(EventRefused):
                 document.edit(change)
+        for impossible in (Change(-1, 0, 0, 0, ""), Change(0, -1, 0, 0, "")):
+            with pytest.raises(EventRefused):
+                document.edit(impossible)
         with pytest.raises(LocalProtocolError):
             document.edit([])
         with pytest.raises(LocalProtocolError):
@@ -520,6 +524,28 @@ async def test_draining_server_is_left_and_come_back_to() -> None:
             await in_thread(server.start)
             await client.flush()
             assert server.text(client.session_id, _URI) == "yx"
+
+
+@on_each_loop
+async def test_what_cannot_be_a_position_is_refused_where_it_is_said(server: ThreadedServer) -> None:
+    async with streamctx.connect(server.url, TOKEN) as client:
+        document = await client.open(_URI, "text\n")
+        wrong: Any = "x"
+        for refused in (
+            lambda: document.cursor(wrong),
+            lambda: document.cursor((0, -1)),
+            lambda: document.select([(0, 0)]),  # type: ignore[list-item]
+            lambda: document.viewport(0, wrong),
+            lambda: document.mention((0, 0, 0, wrong)),
+            lambda: document.edit((0, 0, 0, 0, 5)),  # type: ignore[arg-type]
+            lambda: document.edit((0, 0, 0)),  # type: ignore[arg-type]
+            lambda: document.edit((0, -1, 0, 0, "")),
+        ):
+            with pytest.raises(LocalProtocolError):
+                refused()
+        await client.flush()
+        assert document.text == "text\n"
+        assert not client.errors
 
 
 @on_each_loop
