@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +103,8 @@ def command(
     del ephemeral  # There is no other mode yet, so there is nothing to choose.
     from streamctx.server.config import ServerConfig
 
-    config = ServerConfig(
+    config = _configured(
+        ServerConfig,
         host=host,
         port=port,
         uds=uds,
@@ -118,6 +121,31 @@ def command(
     # Libraries keep their warnings only: what they log below that can hold what must not be logged.
     logging.getLogger("streamctx").setLevel(log_level.upper())
     _serve(config, debug_log, debug_log_bytes_max=debug_log_mb * 1_000_000)
+
+
+_FLAGS = {
+    "tls_cert": "--tls-cert",
+    "tls_key": "--tls-key",
+    "token_file": "--token-file",
+    "ready_file": "--ready-file",
+    "allowed_hosts": "--allowed-host",
+    "allowed_origins": "--allowed-origin",
+    "trusted_proxies": "--trusted-proxy",
+    "allow_insecure_bind": "--insecure",
+}
+
+
+def _configured(make: Callable[..., ServerConfig], **settings: object) -> ServerConfig:
+    """A configuration, whose errors name the flags of this command.
+
+    Raises:
+        ConfigurationError: As `ServerConfig`.
+    """
+    try:
+        return make(**settings)
+    except ConfigurationError as error:
+        message = re.sub(r"\b\w+\b", lambda word: _FLAGS.get(word[0], word[0]), str(error))
+        raise ConfigurationError(message) from None
 
 
 def _serve(config: ServerConfig, debug_log: Path | None, *, debug_log_bytes_max: int) -> None:

@@ -66,8 +66,8 @@ def test_port_in_use_names_the_server_that_holds_it(home: Home) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--host", "0.0.0.0"], "can be reached from other machines"),
-        (["--tls-key", "key.pem"], "a key needs its certificate"),
+        (["--host", "0.0.0.0"], "set --tls-cert and --tls-key, or --insecure, or listen on 127.0.0.1"),
+        (["--tls-key", "key.pem"], "--tls-key is set and --tls-cert is not; a key needs its certificate"),
         (["--allowed-origin", "nonsense"], "is not an origin"),
         (["--port", "65536"], "not in the range"),
         (["--debug-log", "/nowhere/log"], "a new file is needed"),
