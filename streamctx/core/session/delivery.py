@@ -565,9 +565,8 @@ class Delivery:
         Raises:
             RemoteProtocolError: If the peer has been silent, or has acknowledged nothing, for too long.
         """
-        if (
-            now >= self._last_received + self._limits.dead_s
-        ):  # As `next_timeout` adds, so that it is due then.
+        # The sums are those of `next_timeout`, so that rounding cannot make a timer early.
+        if now >= self._last_received + self._limits.dead_s:
             raise RemoteProtocolError(
                 ErrorCode.SLOW,
                 CloseCode.HEARTBEAT,

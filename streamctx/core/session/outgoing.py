@@ -221,9 +221,8 @@ class Outgoing:
         elif design is not None:
             self.enqueue(design, design.document, now)
         elif request.reason == "lost":
-            self.enqueue(
-                Close(document=request.document), request.document, now
-            )  # That may be what was lost.
+            # It is closed here; its close may be what was lost.
+            self.enqueue(Close(document=request.document), request.document, now)
 
     def _is_healing(self, document: ClientDocument, request: SnapshotRequest) -> bool:
         """Whether a snapshot is on its way that the server had not seen when it asked.
