@@ -17,7 +17,6 @@ __all__ = [
     "DigestAlgorithm",
     "Document",
     "DocumentRefusal",
-    "DocumentRefused",
     "Encoding",
     "ErrorCode",
     "EventRefused",
@@ -51,7 +50,6 @@ _MODULES = {
     "streamctx.errors": (
         "CloseCode",
         "ConfigurationError",
-        "DocumentRefused",
         "ErrorCode",
         "EventRefused",
         "LocalProtocolError",

@@ -11,7 +11,6 @@ from streamctx.core.session.client_events import Refusal as Refusal
 from streamctx.core.session.observed import ObservedSession as ObservedSession
 from streamctx.errors import CloseCode as CloseCode
 from streamctx.errors import ConfigurationError as ConfigurationError
-from streamctx.errors import DocumentRefused as DocumentRefused
 from streamctx.errors import ErrorCode as ErrorCode
 from streamctx.errors import EventRefused as EventRefused
 from streamctx.errors import LocalProtocolError as LocalProtocolError

@@ -5,7 +5,6 @@ StreamctxError
 ├── RemoteProtocolError     the peer did; carries the code and the close code
 ├── EventRefused            one event cannot be accepted; nothing else is harmed
 ├── SessionClosed           the session ended and cannot be resumed
-├── DocumentRefused         the server refused a document of ours
 └── ConfigurationError      a setting is wrong, before anything was started
 """
 
@@ -16,7 +15,6 @@ import enum
 __all__ = [
     "CloseCode",
     "ConfigurationError",
-    "DocumentRefused",
     "ErrorCode",
     "EventRefused",
     "LocalProtocolError",
@@ -176,15 +174,6 @@ class SessionClosed(StreamctxError):
 
     def __init__(self, code: ErrorCode | None, message: str) -> None:
         super().__init__(message if code is None else f"{code}: {message}")
-        self.code = code
-        self.message = message
-
-
-class DocumentRefused(StreamctxError):
-    """The server refuses a document, and events of it are no longer sent."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
 

@@ -84,7 +84,6 @@ class Limits:
     """Applied events kept for observers that are a little behind."""
     feed_log_bytes_max: int = MIB
     subscriptions_per_session_max: int = 64
-    min_interval_ms_max: int = 60_000
 
     connections_max: int = 10_000
     unauthenticated_connections_max: int = 128

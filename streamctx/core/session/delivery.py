@@ -198,11 +198,6 @@ class Delivery:
         return self._ring.next_sequence
 
     @property
-    def unreceived_events(self) -> int:
-        """Frames sent and not known to be received."""
-        return self._ring.in_flight_events
-
-    @property
     def kept_events(self) -> int:
         """Frames kept because they may have to be sent again."""
         return len(self._ring)
@@ -449,10 +444,6 @@ class Delivery:
         body = encode_body(message, self._encoding)
         self._out.append(pack_frame(body, encoding=self._encoding, digest=self._digest))
 
-    def send_heartbeat(self) -> None:
-        """Queue a HEARTBEAT before anything else: it confirms a WELCOME (HSK-9)."""
-        self._send_heartbeat()
-
     def can_resume_sending(self, received: int) -> bool:
         """Whether the peer can go on from a number: it was sent, and nothing from it on is forgotten."""
         return self._ring.released <= received <= self._ring.next_sequence
@@ -531,7 +522,7 @@ class Delivery:
             self._ask(now)
         if self._heartbeat_due:
             self._heartbeat_due = self._ack_due = False
-            self._send_heartbeat()
+            self.send_heartbeat()
         elif self._ack_due:
             self._ack_due = False
             self._send_ack()
@@ -651,7 +642,8 @@ class Delivery:
             Ack(received=received, applied=received, durable=durable, limit=self._limit, ranges=ranges)
         )
 
-    def _send_heartbeat(self) -> None:
+    def send_heartbeat(self) -> None:
+        """Queue a HEARTBEAT; right after a WELCOME it confirms that (HSK-9)."""
         received, durable, ranges = self._watermarks()
         self.send_unnumbered(
             Heartbeat(
