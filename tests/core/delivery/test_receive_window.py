@@ -4,9 +4,6 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from streamctx.core.delivery.receive_window import ReceiveWindow, Verdict
 from streamctx.errors import CloseCode, ErrorCode, LocalProtocolError, RemoteProtocolError
@@ -323,96 +320,3 @@ def test_at_most_so_many_selective_ranges_are_given_lowest_first() -> None:
     window = _window(3, 5, 7)
     assert window.selective_ranges(2) == [(3, 4), (5, 6)]
     assert window.selective_ranges(3) == [(3, 4), (5, 6), (7, 8)]
-
-
-class _Model(RuleBasedStateMachine):
-    """A window beside a dict from number to what became of it."""
-
-    @initialize()
-    def start(self) -> None:
-        self.window: ReceiveWindow[str] = ReceiveWindow(LIMITS)
-        self.state: dict[int, str] = {}
-        self.waiting: set[int] = set()
-        self.known_stop = 1
-        self.applied: list[int] = []
-
-    def expected(self) -> int:
-        return next(number for number in itertools.count(1) if number not in self.state)
-
-    def drain(self) -> None:
-        ready = sorted(number for number in self.waiting if number < self.expected())
-        assert self.window.has_ready == bool(ready)
-        assert list(self.window.release()) == [(number, f"item {number}") for number in ready]
-        self.waiting -= set(ready)
-        self.applied += ready
-
-    @rule(offset=st.integers(-4, 8), ordered=st.booleans())
-    def receive(self, offset: int, ordered: bool) -> None:
-        expected = self.expected()
-        sequence = max(1, expected + offset)
-        size_bytes = sequence % 12 + 1
-        verdict = _receive(self.window, sequence, ordered=ordered, size_bytes=size_bytes)
-        self.known_stop = max(self.known_stop, sequence + 1)
-        held_bytes = sum(number % 12 + 1 for number in self.waiting)
-        if sequence in self.state:
-            assert verdict is Verdict.DUPLICATE
-        elif sequence == expected:
-            assert verdict is Verdict.ACCEPT
-            self.state[sequence] = "received"
-            self.applied.append(sequence)
-        elif not ordered:
-            assert verdict is Verdict.APPLY_NOW
-            self.state[sequence] = "received"
-        elif len(self.waiting) == 3 or held_bytes + size_bytes > 30:
-            assert verdict is Verdict.OVERFLOW
-        else:
-            assert verdict is Verdict.HELD
-            self.state[sequence] = "received"
-            self.waiting.add(sequence)
-        self.drain()
-
-    @rule(offset=st.integers(-4, 8), length=st.integers(1, 5), lose=st.booleans())
-    def fill(self, offset: int, length: int, lose: bool) -> None:
-        expected = self.expected()
-        start = max(1, expected + offset)
-        stop = min(start + length, self.known_stop if lose else expected + 9)
-        if start >= stop:
-            return
-        filled = self.window.lose(start, stop) if lose else self.window.skip(start, stop)
-        missing = [number for number in range(start, stop) if number not in self.state]
-        assert [number for pair in filled for number in range(*pair)] == missing
-        self.state.update(dict.fromkeys(missing, "lost" if lose else "skipped"))
-        if missing:
-            self.known_stop = max(self.known_stop, stop)
-        self.drain()
-
-    @rule(offset=st.integers(-2, 12))
-    def announce(self, offset: int) -> None:
-        next_sequence = max(1, self.expected() + offset)
-        self.window.announce_next(next_sequence)
-        self.known_stop = max(self.known_stop, next_sequence)
-
-    @invariant()
-    def it_agrees_with_the_model(self) -> None:
-        window, expected = self.window, self.expected()
-        assert window.expected == expected
-        assert window.known_stop == max(self.known_stop, expected)
-        missing = [number for pair in window.missing() for number in range(*pair)]
-        assert missing == [
-            number
-            for number in range(expected, min(self.known_stop, expected + 9))
-            if number not in self.state
-        ]
-        assert window.has_gap == bool(missing)
-        above = [number for pair in window.selective_ranges(99) for number in range(*pair)]
-        assert above == sorted(number for number in self.state if number > expected)
-        assert window.held_count == len(self.waiting)
-        assert window.held_bytes == sum(number % 12 + 1 for number in self.waiting)
-        assert self.applied == sorted(set(self.applied))
-        fates = list(self.state.values())
-        assert window.counters.skipped == fates.count("skipped")
-        assert window.counters.lost == fates.count("lost")
-
-
-TestAgainstModel = _Model.TestCase
-TestAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
