@@ -339,6 +339,9 @@ class WebSocketConnection(asyncio.BufferedProtocol):
             assert isinstance(event, Frame)
             if event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT) and not self._join(event, messages):
                 break
+        if protocol.state is LibraryState.OPEN:
+            # A pong goes first: its ping came among the frames of the messages, a close comes after them.
+            self._take_library_output()
         self._deliver(messages, now)
         if protocol.state is not LibraryState.OPEN and self._state is _OPEN:
             self._finish_read(now)

@@ -274,6 +274,15 @@ async def test_bytes_that_come_one_at_a_time_are_the_same_messages() -> None:
 
 
 @pytest.mark.asyncio
+async def test_pong_comes_before_the_answer_to_a_message_that_ended_after_the_ping() -> None:
+    async with _echo() as echo, echo.websocket() as client:
+        await client.send(frame(0x01, b"lar") + frame(0x89, b"p") + frame(0x80, b"ge"))
+
+        assert await client.frame() == (0x8A, b"p")
+        assert await client.frame() == (0x82, bytes(200 * KIB))
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("data", "code"),
     [
