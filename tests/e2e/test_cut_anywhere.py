@@ -12,7 +12,8 @@ import pytest
 import streamctx
 from streamctx import Encoding
 from streamctx.server.serve import Server
-from tests.e2e.cutting_proxy import cutting_proxy
+from tests.chaos.faults import Fault
+from tests.chaos.proxy import fault_proxy
 
 __all__: list[str] = []
 
@@ -24,7 +25,7 @@ _WORDS = ("one", "two\n", "três ", "😀", "five\r\n")
 async def type_through_a_cut(server: Server, cut_after: int, encoding: Encoding) -> int:
     """One short session through a proxy that cuts; returns how many bytes passed in all."""
     async with (
-        cutting_proxy(server.port, cut_after=cut_after) as proxy,
+        fault_proxy(server.port, strike=(cut_after, Fault.CUT)) as proxy,
         streamctx.connect(proxy.url, token=server.token, encoding=encoding) as client,
     ):
         document = await client.open("file:///work/a.txt", "start\n")
