@@ -156,7 +156,13 @@ class _SecurityMiddleware:
             policy, headers, peer_address=client[0] if client else UNIX, scheme=scope["scheme"]
         )
         scope["scheme"] = identity.scheme
-        refusal = check_request(policy, headers, scheme=identity.scheme, query=scope["query_string"])
+        refusal = check_request(
+            policy,
+            headers,
+            scheme=identity.scheme,
+            query=scope["query_string"],
+            target=scope.get("state", {}).get("target", b""),
+        )
         if refusal is not None:
             self._shell.counters.requests_refused += 1
             await _answer(refusal)(scope, receive, _with_headers(send))

@@ -76,6 +76,9 @@ def accept_upgrade(
         return Refusal(
             HTTPStatus.NOT_FOUND, ErrorCode.NOT_FOUND, f"the only WebSocket here is {STREAM_PATH.decode()}"
         )
+    if _has_body(headers):
+        # What follows the head would be a body to a proxy in front of us, and frames to us.
+        return Refusal(HTTPStatus.BAD_REQUEST, ErrorCode.MALFORMED, "a request to upgrade has no body")
     if shell.is_draining:
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, ErrorCode.DRAINING, "the server is shutting down")
     try:
@@ -124,6 +127,13 @@ def unauthorized(message: str) -> Refusal:
         ErrorCode.UNAUTHORIZED,
         message,
         (("www-authenticate", 'Bearer realm="streamctx"'),),
+    )
+
+
+def _has_body(headers: Headers) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0")
+        for name, value in headers
     )
 
 

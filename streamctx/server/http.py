@@ -31,6 +31,15 @@ __all__ = ["BODY_BYTES_MAX", "HttpConnection"]
 BODY_BYTES_MAX = 64 * KIB
 """No endpoint takes an upload."""
 
+# What a body may take on the wire: in chunks of one byte each, six times its size.
+_BODY_WIRE_BYTES_MAX = 8 * BODY_BYTES_MAX
+
+# Of the smallest there is, 8,000 fields fit into a head of 32 KiB, and cost a hundred times that.
+_HEADER_COUNT_MAX = 128
+
+# A request that waits for the answer to the one before it is held whole. Hardly any client sends two at once.
+_PIPELINED_COUNT_MAX = 16
+
 # After a refusal the client is given so long, and so many bytes, to stop sending: a close with unread bytes
 # would be answered by the kernel with a reset, which can overtake the refusal.
 _LINGER_S = 0.5
@@ -45,8 +54,9 @@ class HttpConnection(HttpToolsProtocol):
     """One accepted socket until it closes or becomes a WebSocket.
 
     A head is counted before the parser sees it, so that no more than `request_head_bytes_max` of it is ever
-    held. Head and body together have `request_head_timeout_s` to arrive, from the accept or, on a connection
-    that was kept, from their first byte.
+    held. `_is_in_head` is false from the end of a head to the end of its message. Head and body together have
+    `request_head_timeout_s` to arrive, from the accept or, on a connection that was kept, from their first
+    byte.
     """
 
     def __init__(
@@ -64,9 +74,10 @@ class HttpConnection(HttpToolsProtocol):
         self._shell = shell
         self._peer_address = UNIX
         self._head_bytes = 0
+        self._header_count = 0
         self._body_bytes = 0
+        self._body_wire_bytes = 0
         self._is_in_head = True
-        self._is_in_message = False
         self._is_refused = False
         self._linger_bytes = 0
         self._is_upgraded = False
@@ -116,6 +127,11 @@ class HttpConnection(HttpToolsProtocol):
                     )
                     return
                 self._head_bytes += taken
+            else:
+                self._body_wire_bytes += taken
+                if self._body_wire_bytes > _BODY_WIRE_BYTES_MAX:
+                    self._refuse_body()
+                    return
             if not self._feed(data[:taken], rest=data[taken:]):
                 return
             data = data[taken:]
@@ -136,9 +152,26 @@ class HttpConnection(HttpToolsProtocol):
 
     @override
     def on_message_begin(self) -> None:
-        self._is_in_message = True
-        self._body_bytes = 0
+        self._header_count = self._body_bytes = self._body_wire_bytes = 0
+        if self._is_refused:
+            return
+        if len(self.pipeline) >= _PIPELINED_COUNT_MAX:
+            self._refuse_head(HTTPStatus.TOO_MANY_REQUESTS, "too many requests wait for their answers")
+            return
         super().on_message_begin()
+
+    @override
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_refused:
+            return
+        self._header_count += 1
+        if self._header_count > _HEADER_COUNT_MAX:
+            self._refuse_head(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {_HEADER_COUNT_MAX} header fields"
+            )
+        elif self._is_in_head:
+            # What comes behind a body is of no use to anybody.
+            super().on_header(name, value)
 
     @override
     def on_headers_complete(self) -> None:
@@ -150,6 +183,8 @@ class HttpConnection(HttpToolsProtocol):
         if lengths and int(lengths[0]) > BODY_BYTES_MAX:
             self._refuse_body()
             return
+        # In absolute form it names a host, and uvicorn passes on no more than its path.
+        self.scope["state"]["target"] = self.url
         super().on_headers_complete()
         if self.parser.should_upgrade() and not self._should_upgrade():
             # An upgrade that we do not offer is answered as if it had not been asked for; what may follow on
@@ -168,7 +203,6 @@ class HttpConnection(HttpToolsProtocol):
 
     @override
     def on_message_complete(self) -> None:
-        self._is_in_message = False
         self._is_in_head = True
         if self._request_timer is not None:
             self._request_timer.cancel()
@@ -181,7 +215,7 @@ class HttpConnection(HttpToolsProtocol):
     @override
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._is_in_message and not self.transport.is_closing():
+        if not self._is_in_head and self._is_idle and not self.transport.is_closing():
             # Answered before the body was in: what follows is of no use.
             self.transport.close()
 
