@@ -1,0 +1,133 @@
+"""Where the product tells the watch what it does: calls put around a few of its methods, once per process.
+
+They are put around whatever stands there, so a mutant (`tests.sim.mutants`) is installed first.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from streamctx.core.delivery.receive_window import ReceiveWindow
+from streamctx.core.session.client_session import ClientSession
+from streamctx.core.session.delivery import Delivery
+from streamctx.core.session.server_session import ServerSession
+from streamctx.hub.connection import Connection
+from tests.sim.watch import Violation, Watch
+
+__all__ = ["install", "observe"]
+
+_active: Watch | None = None
+_is_installed = False
+
+
+def observe(watch: Watch | None) -> None:
+    """Let a watch hear of everything from now on."""
+    global _active
+    _active = watch
+
+
+def install() -> None:
+    """Put the probes in place, once."""
+    global _is_installed
+    if _is_installed:
+        return
+    _is_installed = True
+    _wrap(ServerSession, "_apply_event", _apply)
+    _wrap(ServerSession, "_apply", _apply_other)
+    _wrap(ReceiveWindow, "skip", functools.partial(_fill, is_loss=False))
+    _wrap(ReceiveWindow, "lose", functools.partial(_fill, is_loss=True))
+    _wrap(Delivery, "_take_skip", _take_skip)
+    _wrap(Delivery, "_take_ack", _take_ack)
+    _wrap(Delivery, "_watermarks", _watermarks)
+    _wrap(Delivery, "evict", _evict)
+    _wrap(Connection, "establish", _establish)
+    _wrap(Connection, "_fail_internally", _fail_internally)
+    _wrap(ClientSession, "_welcome", _welcome)
+    _wrap(ClientSession, "_take", _take)
+    _wrap(ClientSession, "_take_feed", _take_feed)
+
+
+def _wrap(owner: type, name: str, probe: Callable[..., Any]) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def probed(*arguments: Any, **named: Any) -> Any:
+        if _active is None:
+            return original(*arguments, **named)
+        return probe(_active, original, *arguments, **named)
+
+    setattr(owner, name, probed)
+
+
+def _apply(watch: Watch, original: Any, session: Any, sequence: int, event: Any, *, in_order: bool) -> None:
+    original(session, sequence, event, in_order=in_order)
+    watch.applied(session, sequence, event, in_order=in_order)
+
+
+def _apply_other(watch: Watch, original: Any, session: Any, sequence: int, item: Any, *, in_order: bool) -> None:
+    from streamctx.wire.messages import Event
+
+    original(session, sequence, item, in_order=in_order)
+    if not isinstance(item, Event):
+        watch.applied(session, sequence, item, in_order=in_order)
+
+
+def _fill(watch: Watch, original: Any, window: Any, start: int, stop: int, *, is_loss: bool) -> Any:
+    filled = original(window, start, stop)
+    if filled:
+        watch.filled(window, filled, is_loss=is_loss)
+    return filled
+
+
+def _take_skip(watch: Watch, original: Any, delivery: Any, skip: Any) -> Any:
+    watch.skipping(skip)
+    delivered = original(delivery, skip)
+    watch.skipping(None)
+    return delivered
+
+
+def _take_ack(watch: Watch, original: Any, delivery: Any, ack: Any, now: float) -> None:
+    watch.acknowledged(delivery, ack)
+    original(delivery, ack, now)
+
+
+def _watermarks(watch: Watch, original: Any, delivery: Any) -> Any:
+    result = original(delivery)
+    watch.marked(delivery, result[0], result[1], delivery._limit)  # noqa: SLF001
+    return result
+
+
+def _evict(watch: Watch, original: Any, delivery: Any, document_of: Any) -> Any:
+    gone = original(delivery, document_of)
+    watch.evicted(delivery, gone)
+    return gone
+
+
+def _establish(watch: Watch, original: Any, connection: Any, held: Any, welcome: Any) -> None:
+    watch.welcoming(connection, held.session, welcome)
+    original(connection, held, welcome)
+
+
+def _fail_internally(watch: Watch, _original: Any, _connection: Any, _now: float) -> None:
+    error = sys.exc_info()[1]
+    raise Violation("Quiet", "".join(traceback.format_exception(error))[-2000:])
+
+
+def _welcome(watch: Watch, original: Any, session: Any, welcome: Any, now: float) -> None:
+    original(session, welcome, now)
+    watch.welcomed(session, welcome)
+
+
+def _take(watch: Watch, original: Any, session: Any, sequence: int, item: Any, now: float) -> None:
+    watch.taken(session, sequence)
+    original(session, sequence, item, now)
+
+
+def _take_feed(watch: Watch, original: Any, session: Any, subscription: int, message: Any, now: float) -> None:
+    original(session, subscription, message, now)
+    if subscription in session.subscriptions:
+        watch.fed(session, subscription, message)

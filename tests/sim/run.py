@@ -1,0 +1,473 @@
+"""One run of a plan: chaos, then a network that is well again, then the demand that all copies become equal."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from streamctx.core.documents.presence import Key, key_of
+from streamctx.core.session.client_session import ClientSession
+from streamctx.core.session.observed import ObservedSession
+from streamctx.core.session.server_session import ServerSession
+from streamctx.core.session.state import ClientState
+from streamctx.hub.hub import Hub
+from streamctx.wire.changes import Change
+from streamctx.wire.messages import Close, DesignClose, DesignOpen, Edit, Event, Open, Part, Snapshot, SupersedableEvent
+from tests.sim import probes
+from tests.sim.actors import Client, Editor, Rogue
+from tests.sim.dice import Dice
+from tests.sim.plan import Plan, Step
+from tests.sim.watch import SECRET, Violation, Watch
+from tests.sim.world import World
+
+__all__ = ["Result", "run_plan"]
+
+_POLL_S = 0.5
+_QUIET_S = 3.0
+_SLACK_S = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a plan.
+
+    `violation` is the name of the checker that failed and what it said; `fired` are the names of the message faults
+    that happened. `history` is a hash of every message and when it came.
+    """
+
+    plan: Plan
+    violation: tuple[str, str] | None
+    history: str
+    steps: int
+    messages: int
+    virtual_s: float
+    fired: tuple[str, ...]
+    faults: Counter[str]
+    events: int
+    acks: int
+    lost: int
+
+
+class Run:
+    """The actors of a plan, and what is done to them."""
+
+    def __init__(self, plan: Plan, trace: Callable[[str], None] | None) -> None:
+        self.plan = plan
+        self.watch = Watch()
+        self.world = world = World(plan, self.watch)
+        self.watch.world = world
+        world.trace = trace
+        self.harms: Counter[str] = Counter()
+        self.clients: dict[str, Client] = {}
+        self.rogues: dict[str, Rogue] = {}
+        self._copies = 0
+        for actor in plan.actors:
+            if actor.role == "rogue":
+                self.rogues[actor.name] = Rogue(world, actor)
+            elif actor.role == "observe":
+                self.clients[actor.name] = Client(world, actor)
+            else:
+                self.clients[actor.name] = Editor(world, actor)
+        for step in plan.steps:
+            world.at(step.at, self._act, step)
+
+    # The script.
+
+    def _act(self, step: Step) -> None:
+        world = self.world
+        dice = Dice(step.draw)
+        world.say("does", step.actor, f"{step.do} {step.draw}")
+        if step.do == "rogue":
+            rogue = self.rogues.get(step.actor)
+            if rogue is not None:
+                self.harms["rogue"] += 1
+                rogue.act(dice)
+            return
+        client = self.clients.get(step.actor)
+        if client is None:
+            return
+        harm = _HARMS.get(step.do)
+        if harm is not None:
+            self.harms[step.do] += 1
+            harm(self, client, dice, step.actor)
+        elif isinstance(client, Editor):
+            client.act(step.do, dice)
+
+    def _crash(self, _client: Client, dice: Dice, _name: str) -> None:
+        self.world.host.crash(dice.pick((0.0, 0.0, 0.1, 2.0, 10.0)) * dice.odds(), dice)
+
+    def _cut(self, client: Client, dice: Dice, _name: str) -> None:
+        if client.link is not None:
+            client.link.cut(dice)
+
+    def _vanish(self, client: Client, dice: Dice, _name: str) -> None:
+        """Neither end is told that nothing arrives any more."""
+        if client.link is not None:
+            client.link.up.is_severed = client.link.down.is_severed = True
+
+    def _block(self, client: Client, dice: Dice, _name: str) -> None:
+        """One direction holds everything back, then lets it arrive at once."""
+        if client.link is not None:
+            direction = dice.pick((client.link.up, client.link.down))
+            direction.is_blocked = True
+            seconds = dice.pick((0.1, 1.0, 6.0)) * dice.odds()
+            self.world.at(self.world.now + seconds, lambda _: direction.unblock())
+
+    def _stall(self, client: Client, dice: Dice, _name: str) -> None:
+        link = client.link
+        if link is not None:
+            link.stall()
+            seconds = dice.pick((0.2, 2.0, 10.0)) * dice.odds()
+            self.world.at(self.world.now + seconds, lambda _: link.resume_reading())
+
+    def _sleep(self, client: Client, dice: Dice, _name: str) -> None:
+        client.sleep(dice.pick((0.5, 5.0, 60.0)) * dice.odds())
+
+    def _die(self, client: Client, dice: Dice, name: str) -> None:
+        if isinstance(client, Editor) and client.is_alive:
+            client.die(dice)
+            self._copies += 1
+            # The script goes on with the one that takes its place.
+            self.clients[name] = client.reborn(f"{client.plan.name}+{self._copies}")
+            self.clients[f"dead {self._copies}"] = client
+
+    def _twin(self, client: Client, _dice: Dice, name: str) -> None:
+        if isinstance(client, Editor) and client.is_alive and client.session.state is not ClientState.CLOSED:
+            self._copies += 1
+            self.clients[f"{name} {self._copies}"] = client
+            self.clients[name] = client.twin(f"{client.plan.name}*{self._copies}")
+            # Both go on typing: the script knows the copy by the old name, and the first one types once more.
+            client.act("edits", Dice(self._copies))
+
+    def _ask_again(self, client: Client, _dice: Dice, _name: str) -> None:
+        client.ask_again()
+
+    def _diverge(self, client: Client, dice: Dice, _name: str) -> None:
+        """The server's copy of a text rots."""
+        hub, session_id = self.world.host.hub, client.session.session_id
+        held = None if hub is None or session_id is None else hub._registry.get(session_id)  # noqa: SLF001
+        if held is None:
+            return
+        documents = [d for d in held.session.context.documents.values() if d.buffer is not None and not d.is_stale]
+        if documents:
+            document = dice.pick(documents)
+            assert document.buffer is not None
+            document.buffer.apply((Change(0, 0, 0, 0, "rot"),), simultaneous=False)
+            self.watch.diverged.add((held.session.epoch, document.alias))
+            self.watch.diverged_uris.add(document.uri)
+
+    def _odd_frame(self, client: Client, dice: Dice, _name: str) -> None:
+        """Somebody of the same kind sends what no core sends: here a text that no decoder takes."""
+        if client.link is not None and client.link.lineage is None:
+            client.link.up.send(bytes(dice.below(128) for _ in range(30)).hex().encode())
+
+    # The end.
+
+    def heal(self) -> None:
+        """Whatever went wrong goes wrong no more."""
+        world = self.world
+        world.is_healed = True
+        world.say("heal", "network", "")
+        world.host.start()
+        for rogue in self.rogues.values():
+            if rogue.link is not None:
+                rogue.link.client_leaves(None)
+        for client in dict.fromkeys(self.clients.values()):
+            client.heal()
+            if isinstance(client, Editor) and self.watch.diverged_uris:
+                client.save_all()  # A copy that rots after the last hash of a document is not to be found.
+        for link in world.links:
+            link.up.unblock()
+            link.down.unblock()
+
+    def go(self) -> None:
+        """Do all of it."""
+        world, plan = self.world, self.plan
+        world.run(plan.chaos_s, steps_max=_STEPS_MAX)
+        self._require_calm(_STEPS_MAX, "the chaos has too many steps")
+        self.heal()
+        limits = plan.limits
+        deadline = world.now + limits.dead_s + limits.reconnect_delay_max_s + _SLACK_S
+        before = world.steps
+        while True:
+            world.run(world.now + _POLL_S, steps_max=_STEPS_MAX)
+            self._require_calm(before + _STEPS_MAX, "the network is well, and too much is sent")
+            if all(client.is_settled for client in self.clients.values()):
+                difference = self.difference()
+                if difference is None:
+                    break
+            else:
+                difference = "not all is acknowledged: " + ", ".join(
+                    f"{client.plan.name} {client.session.state.name} {client.session.pending}"
+                    for client in self.clients.values()
+                    if not client.is_settled
+                )
+            if world.now >= deadline:
+                self.watch.fail("Converge", difference)
+        self._require_quiet()
+        self._require_conserved()
+        if plan.is_lossless:
+            self._require_lossless()
+
+    def _require_calm(self, steps_max: int, what: str) -> None:
+        if self.world.steps >= steps_max:
+            self.watch.fail("Calm", what)
+
+    def _require_quiet(self) -> None:
+        """Nothing but heartbeats, and the same state after it."""
+        world = self.world
+        world.run(world.now + 0.5)
+        messages, steps = world.messages, world.steps
+        world.run(world.now + _QUIET_S)
+        links = sum(1 for link in world.links if link.is_client_open and link.is_server_open)
+        beats = 1 + _QUIET_S / world.plan.limits.heartbeat_s
+        if world.messages - messages > 8 * links * beats:
+            self.watch.fail("Calm", f"{world.messages - messages} messages in {_QUIET_S} quiet seconds, {links} links")
+        if world.steps - steps > 60 * len(self.clients) * beats:
+            self.watch.fail("Calm", f"{world.steps - steps} steps in {_QUIET_S} quiet seconds")
+        difference = self.difference()
+        if difference is not None:
+            self.watch.fail("Converge", f"not any more: {difference}")
+
+    def _require_conserved(self) -> None:
+        hub = self._hub()
+        for held in hub._registry:  # noqa: SLF001
+            session = held.session
+            if not session.produces:
+                continue
+            counts = session.context.counts()
+            became = sum(counts[name] for name in ("applied", "superseded", "dropped", "refused", "waiting"))
+            events = self.watch.epochs[session.epoch].events
+            if became != events:
+                self.watch.fail("Conserved", f"{events} events, of which {became} are counted: {counts}")
+
+    def _require_lossless(self) -> None:
+        for client in self.clients.values():
+            counters = client.session.counters
+            if counters.nacks_sent or counters.nacks_received or counters.retransmitted:
+                self.watch.fail("Lossless", f"{client.plan.name}: {counters}")
+
+    def _hub(self) -> Hub:
+        hub = self.world.host.hub
+        assert hub is not None
+        return hub
+
+    def difference(self) -> str | None:
+        """What is not equal yet; `None` once all is."""
+        registry = self._hub()._registry  # noqa: SLF001
+        for client in self.clients.values():
+            if isinstance(client, Editor) and client.is_alive and client.session.state is not ClientState.CLOSED:
+                session_id = client.session.session_id
+                held = None if session_id is None else registry.get(session_id)
+                if held is None:
+                    return f"{client.plan.name} has no session"
+                difference = self._server_differs(client, held.session) or self._journal_differs(held.session)
+                if difference is not None:
+                    return f"{client.plan.name}: {difference}"
+        for client in self.clients.values():
+            if client.is_alive and client.session.state is ClientState.ESTABLISHED:
+                difference = self._observer_differs(client)
+                if difference is not None:
+                    return f"{client.plan.name}: {difference}"
+        return None
+
+    def _server_differs(self, editor: Editor, session: ServerSession) -> str | None:
+        context = session.context
+        theirs = {alias: document.uri for alias, document in context.documents.items()}
+        ours = {
+            alias: document.metadata.uri
+            for alias, document in editor.session.documents.items()
+            if document.refused is None
+        }
+        if theirs != ours:
+            return f"the server has the documents {theirs}, not {ours}"
+        for document in editor.documents:
+            copy = context.documents.get(document.alias)
+            if copy is None or copy.buffer is None:
+                return f"{document.metadata.uri} is not there ({document.refused})"
+            text = editor.texts[document.alias]
+            if copy.is_stale or copy.version != document.version or copy.buffer.text() != text:
+                return (
+                    f"{document.metadata.uri} is at {copy.version}, stale {copy.is_stale}, {copy.buffer.text()[:200]!r}, "
+                    f"not at {document.version}, {text[:200]!r}"
+                )
+            if SECRET in text:
+                self.watch.fail("Secret", f"{document.metadata.uri} is kept")
+        if set(context.designs) != set(editor.session.designs):
+            return f"the server has the designs {set(context.designs)}, not {set(editor.session.designs)}"
+        present = _present(context.presence())
+        wanted = _present(editor.present.values())
+        if ("focus", 0, "") not in wanted:
+            present.pop(("focus", 0, ""), None)  # It stays with a document that was closed (PRS-5).
+        if present != wanted:
+            return f"presence: {_odd_ones(present, wanted)}"
+        return None
+
+    def _journal_differs(self, session: ServerSession) -> str | None:
+        epoch = self.watch.epochs[session.epoch]
+        if epoch.lost or any(key[0] == session.epoch for key in self.watch.diverged):
+            return None
+        texts = read_journal(epoch.journal)
+        for alias, document in session.context.documents.items():
+            if document.uri in self.watch.diverged_uris or document.buffer is None:
+                continue
+            if alias in texts and texts[alias] is not None and texts[alias] != document.buffer.text():
+                self.watch.fail("CrashOnly", f"{document.uri}: the journal makes {texts[alias]!r:.200}")
+        return None
+
+    def _observer_differs(self, client: Client) -> str | None:
+        session = client.session
+        for subscription, subscribe in session.subscriptions.items():
+            for held in self._hub()._registry:  # noqa: SLF001
+                source = held.session
+                if not source.produces or source.principal != session.settings.token:
+                    continue
+                if source.session_id == session.session_id:
+                    continue
+                observed = session.observed.get((subscription, source.session_id))
+                if observed is None or not observed.is_synced:
+                    return f"{source.session_id} is not synced"
+                difference = _copy_differs(session, subscribe.documents, observed, source, presence=subscribe.presence)
+                if difference is not None:
+                    return difference
+        return None
+
+
+def _copy_differs(
+    session: ClientSession,
+    patterns: tuple[str, ...] | None,
+    observed: ObservedSession,
+    source: ServerSession,
+    *,
+    presence: bool,
+) -> str | None:
+    context = source.context
+    if observed.is_connected is not context.is_connected:
+        return f"{source.session_id} is seen as connected: {observed.is_connected}"
+    for alias, document in context.documents.items():
+        if (patterns is not None and not document.uri.endswith("/0.py")) or document.buffer is None:
+            continue
+        copy = observed.documents.get(alias)
+        if copy is None or copy.buffer is None:
+            return f"{document.uri} is not seen"
+        seen = (copy.uri, copy.version, copy.is_stale, copy.buffer.text())
+        wanted = (document.uri, document.version, document.is_stale, document.buffer.text())
+        if seen != wanted:
+            return f"{document.uri} is seen as {seen!r:.300}, not {wanted!r:.300}"
+    for alias in observed.documents:
+        if alias not in context.documents:
+            return f"document {alias} of {source.session_id} is seen and closed"
+    if patterns is None and set(observed.designs) != set(context.designs):
+        return f"the designs {set(observed.designs)} are seen, not {set(context.designs)}"
+    if presence and patterns is None and session.settings.unit is source.source_unit:
+        seen_now, wanted_now = _present(observed.presence.values()), _present(context.presence())
+        if seen_now != wanted_now:
+            return f"presence as seen: {_odd_ones(seen_now, wanted_now)}"
+    return None
+
+
+def _present(events: Iterable[SupersedableEvent]) -> dict[Key, SupersedableEvent]:
+    return {key_of(event): msgspec.structs.replace(event, is_offline=False, queued_ms=0) for event in events}
+
+
+def _odd_ones(found: dict[Key, SupersedableEvent], wanted: dict[Key, SupersedableEvent]) -> str:
+    keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
+    return "; ".join(f"{key} is {found.get(key)}, not {wanted.get(key)}" for key in keys)
+
+
+def read_journal(events: Iterable[Event]) -> dict[int, str | None]:
+    """What a reader makes of a journal that knows nothing but the specification; `None`: it cannot say."""
+    texts: dict[int, str | None] = {}
+    parts: dict[int, tuple[int, str]] = {}
+    for event in events:
+        if isinstance(event, Open | Snapshot):
+            parts.pop(event.document, None)
+            if event.parts is None:
+                texts[event.document] = event.text or ""
+            else:
+                parts[event.document] = (event.parts, "")
+                texts.setdefault(event.document, None)
+        elif isinstance(event, Part) and event.document in parts:
+            left, text = parts.pop(event.document)
+            if left == 1:
+                texts[event.document] = text + event.text
+            else:
+                parts[event.document] = (left - 1, text + event.text)
+        elif isinstance(event, Edit):
+            texts[event.document] = None
+        elif isinstance(event, Close | DesignClose):
+            texts.pop(event.document, None)
+            parts.pop(event.document, None)
+        elif isinstance(event, DesignOpen):
+            continue
+    return texts
+
+
+_STEPS_MAX = 60_000
+_HARMS: dict[str, Callable[[Run, Client, Dice, str], None]] = {
+    "crash": Run._crash,  # noqa: SLF001
+    "cut": Run._cut,  # noqa: SLF001
+    "vanish": Run._vanish,  # noqa: SLF001
+    "block": Run._block,  # noqa: SLF001
+    "stall": Run._stall,  # noqa: SLF001
+    "sleep": Run._sleep,  # noqa: SLF001
+    "die": Run._die,  # noqa: SLF001
+    "twin": Run._twin,  # noqa: SLF001
+    "ask again": Run._ask_again,  # noqa: SLF001
+    "diverge": Run._diverge,  # noqa: SLF001
+    "odd frame": Run._odd_frame,  # noqa: SLF001
+}
+
+
+def run_plan(plan: Plan, trace: Callable[[str], None] | None = None) -> Result:
+    """Run a plan.
+
+    Args:
+        trace: Takes a line for every message and happening.
+    """
+    probes.install()
+    run = Run(plan, trace)
+    violation: tuple[str, str] | None = None
+    probes.observe(run.watch)
+    was_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        run.go()
+    except Violation as broken:
+        violation = broken.checker, broken.detail
+    except Exception as error:
+        violation = "Quiet", _described(error)
+    finally:
+        probes.observe(None)
+        if was_collecting:
+            gc.enable()
+    world, watch = run.world, run.watch
+    faults = Counter(name.rpartition(".")[2] for name in world.faults)
+    faults.update(run.harms)
+    return Result(
+        plan=plan,
+        violation=violation,
+        history=world.history,
+        steps=world.steps,
+        messages=world.messages,
+        virtual_s=world.now,
+        fired=tuple(world.faults),
+        faults=faults,
+        events=watch.applied_durable,
+        acks=watch.acks,
+        lost=sum(len(epoch.lost) for epoch in watch.epochs.values()),
+    )
+
+
+def _described(error: BaseException) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(error))[-2500:]
+
+
+_: Any = None

@@ -1,0 +1,608 @@
+"""What must never happen, checked as things happen: the ledger of a run, and one named checker for each promise.
+
+The ledger is written from outside: from the bytes that clients hand to the network, from the texts that they type, and
+from what the server applies (`tests.sim.probes` calls in here). It outlives crashes, as promises do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from streamctx.core.session.client_session import ClientSession
+from streamctx.core.session.delivery import Delivery
+from streamctx.core.session.server_session import JournalBatch, ServerSession
+from streamctx.errors import CloseCode
+from streamctx.hub.connection import Connection
+from streamctx.vocabulary import Encoding, Unit
+from streamctx.wire.codec import client_decoder, server_decoder
+from streamctx.wire.messages import (
+    DURABLE_TYPES,
+    SUPERSEDABLE_TYPES,
+    Ack,
+    Cursor,
+    Diagnostics,
+    Edit,
+    ErrorMessage,
+    Event,
+    Heartbeat,
+    Message,
+    Open,
+    Part,
+    Selection,
+    Skip,
+    Snapshot,
+    Sync,
+    Synced,
+    Update,
+    Version,
+    Welcome,
+)
+
+if TYPE_CHECKING:
+    from tests.sim.actors import Actor
+    from tests.sim.network import Link
+    from tests.sim.world import World
+
+__all__ = ["CHECKERS", "Violation", "Watch", "is_inside"]
+
+CHECKERS: Final[dict[str, str]] = {
+    # Delivery.
+    "NoInvention": "what is applied under a number is what was sent under it (I6, I7; DIG-4, SEQ-6)",
+    "InOrderOnce": "durable events are applied in the order of their numbers, each once (I1, I5; SEQ-3, SEQ-4)",
+    "NoHole": "nothing durable is applied over a number that is neither applied, skipped nor lost (I4; SEQ-5)",
+    "AckTruth": "an acknowledgement never covers what has not been settled at its sender (I4, I9; ACK-1)",
+    "Durable": "what is acknowledged as durable is in the store, for ever (ACK-2)",
+    "Monotone": "watermarks and credit never go back within an epoch, leases rise (I3; ACK-1)",
+    "Bounded": "windows, rings, logs and queues stay within their limits (I8)",
+    "SendOrder": "first transmissions leave in the order of their numbers (SEQ-2)",
+    "SameBytes": "a retransmission is the original, byte for byte (I12; NAK-2)",
+    "AnsweredOnce": "a frame is retransmitted at most once in its linger time on a connection (I13; NAK-3)",
+    "SkipHonest": "a SKIP hides no durable event, but evicted ones whose documents it names (I16; SKP-1, SKP-2)",
+    "GapClosed": "every gap ends, by data, SKIP or an announced loss, in bounded time (I11, I14; NAK-4)",
+    "Lossless": "a lossless link never shows a gap: no NACK, no retransmission (I10; SEQ-2)",
+    # Resume.
+    "SingleWriter": "only the connection of the highest attempt changes a session (I20; RSM-2)",
+    "EpochHonest": "a server that lost its state never says that it resumed (I22, I23; RSM-7)",
+    "VerdictTruth": "WELCOME claims no more than is true, and its lost ranges are what the client gave up (I23; RSM-6)",
+    "ErrorBeforeClose": "a close of the server has a declared code, and an ERROR goes before it (I48; ERR-1)",
+    "Isolation": "nothing of a principal reaches another (SEC-4)",
+    "NoAmplify": "a stranger gets hardly more bytes than it sends",
+    # Documents.
+    "TextAtVersion": "a text that is not stale is the editor's of that version, at server and observers (I26, I30; EDT-1)",
+    "DivergenceFound": "a copy that differs is found at the next hash (I29; DIV-1)",
+    "PositionValid": "a position shown to an observer is inside the text of its version (I31; PRS-2)",
+    "Secret": "nothing of an excluded document is kept or shown (SEC-3)",
+    "CrashOnly": "a naive reader of the journal gets the texts that the server has",
+    # Observers.
+    "FeedContinuity": "updates join by their offsets, or a sync begins anew (I42; OBS-4)",
+    "FeedOrder": "a client takes the server's numbers one after the other, none twice (I25; SEQ-3)",
+    "FilterHolds": "an observer gets nothing that its filter leaves out (I45; OBS-2)",
+    # All of it.
+    "Conserved": "every event that was received is counted as one thing that became of it (I51)",
+    "Converge": "once the network is well, all copies become equal, the newest presence included (I2, I17, I44)",
+    "Calm": "once all is equal, nothing but heartbeats is sent, and no timer storms (I49)",
+    "Quiet": "no exception comes out but the declared ones (I46)",
+}
+"""Every checker, with what it demands."""
+
+_DURABLE = frozenset(DURABLE_TYPES)
+_SUPERSEDABLE = frozenset(SUPERSEDABLE_TYPES)
+_TEXT_CHANGES = frozenset({Open, Part, Edit, Snapshot, Version})
+_POSITIONED = frozenset({Cursor, Selection})
+_LINGER_S = 0.01
+SECRET = "canary of a secret"
+_UNIT_CODEC = {Unit.UTF_8: "utf-8", Unit.UTF_16: "utf-16-le", Unit.UTF_32: "utf-32-le"}
+_UNIT_WIDTH = {Unit.UTF_8: 1, Unit.UTF_16: 2, Unit.UTF_32: 4}
+
+
+class Violation(BaseException):
+    """A promise is broken. No handler of exceptions in the product may swallow it."""
+
+    def __init__(self, checker: str, detail: str) -> None:
+        assert checker in CHECKERS, checker
+        super().__init__(f"{checker}: {detail}")
+        self.checker = checker
+        self.detail = detail
+
+
+class Lineage:
+    """What one client process has sent in an epoch. A copied process begins with a copy of it."""
+
+    __slots__ = ("encoding", "evicted", "next", "sent", "taken")
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
+        self.sent: dict[int, bytes] = {}
+        self.next = 1
+        self.taken = 1
+        self.evicted: set[int] = set()
+
+    def fork(self) -> Lineage:
+        """The copy's own."""
+        other = Lineage(self.encoding)
+        other.sent = dict(self.sent)
+        other.next, other.taken, other.evicted = self.next, self.taken, set(self.evicted)
+        return other
+
+    def message(self, sequence: int) -> object:
+        """What was sent under a number."""
+        frame = self.sent[sequence]
+        return client_decoder(self.encoding).decode(_body(frame, self.encoding))
+
+
+class Epoch:
+    """One life of a session's numbers: all that was sent and settled."""
+
+    def __init__(self, session: ServerSession, incarnation: int) -> None:
+        self.session_id = session.session_id
+        self.epoch = session.epoch
+        self.principal = session.principal
+        self.encoding = session.encoding
+        self.incarnation = incarnation
+        self.lineages: list[Lineage] = []
+        self.sent_down: dict[int, bytes] = {}
+        self.next_down = 1
+        self.settled = 1
+        """All numbers of the client below were applied, refused, skipped or lost."""
+        self.settled_ahead: set[int] = set()
+        self.last_durable = 0
+        self.events = 0
+        self.taken = 1
+        """All numbers of the server below were taken by some client."""
+        self.lease = 0
+        self.unsynced: dict[int, None] = {}
+        """Durable events that were applied and are not in the store."""
+        self.journal: list[Event] = []
+        self.lost: set[int] = set()
+
+    def settle(self, sequence: int) -> None:
+        """A number of the client is done with."""
+        if sequence == self.settled:
+            self.settled += 1
+            while self.settled in self.settled_ahead:
+                self.settled_ahead.remove(self.settled)
+                self.settled += 1
+        elif sequence > self.settled:
+            self.settled_ahead.add(sequence)
+
+    def is_settled(self, sequence: int) -> bool:
+        """Whether it was done with before."""
+        return sequence < self.settled or sequence in self.settled_ahead
+
+
+class Watch:
+    """The ledger and the checkers of one run."""
+
+    def __init__(self) -> None:
+        self.world: World
+        self.epochs: dict[str, Epoch] = {}
+        self.epoch_of: dict[object, Epoch] = {}
+        """By the server's `Delivery` and its window."""
+        self.lineage_of: dict[object, tuple[Lineage, Epoch]] = {}
+        """By a client's `Delivery`."""
+        self.principal_of: dict[str, str] = {}
+        self.texts: dict[tuple[str, int], list[str]] = {}
+        """Every text that an editor had, by URI and version."""
+        self.diverged: set[tuple[str, int]] = set()
+        self.diverged_uris: set[str] = set()
+        self.offsets: dict[tuple[ClientSession, int, str], int] = {}
+        self.actors: dict[ClientSession, Actor] = {}
+        self.link: Link | None = None
+        """The connection whose input is being handled."""
+        self.marks: dict[Delivery, tuple[int, int, int]] = {}
+        self.retransmitted: dict[tuple[int, bool, int], float] = {}
+        self.gaps: dict[Delivery, tuple[int, int, float]] = {}
+        self._skip: Skip | None = None
+        self.acks = 0
+        self.applied_durable = 0
+
+    def fail(self, checker: str, detail: str) -> None:
+        """Report a broken promise."""
+        raise Violation(checker, f"at {self.world.now:.6f} s: {detail}")
+
+    # What editors have.
+
+    def typed(self, uri: str, version: int, text: str) -> None:
+        """An editor's text has become this."""
+        known = self.texts.setdefault((uri, version), [])
+        if text not in known:
+            known.append(text)
+
+    # The server's turns.
+
+    def turn(self, link: Link) -> None:
+        """The server handles input of a connection."""
+        self.link = link
+
+    def turn_done(self, link: Link) -> None:
+        """It has handled it."""
+        self.link = None
+        held = link.handler._held  # noqa: SLF001
+        if held is not None:
+            self._check_bounds(held.session)
+        elif link.epoch is None and link.bytes_down > 700 + link.bytes_up:
+            self.fail("NoAmplify", f"{link.bytes_down} bytes for {link.bytes_up} before the handshake")
+
+    def _check_bounds(self, session: ServerSession) -> None:
+        limits, delivery = session.limits, session.delivery
+        window = delivery._window  # noqa: SLF001
+        log = session.log
+        is_bounded = (
+            window.held_count <= limits.reorder_events_max
+            and window.held_bytes <= limits.reorder_bytes_max
+            and delivery.kept_events <= 2 * limits.window_events_max
+            and delivery.kept_bytes <= limits.server_ring_bytes_max
+            and log.offset - log.first_offset <= limits.feed_log_events_max
+            and len(delivery._out) <= 4 * limits.window_events_max + 64  # noqa: SLF001
+        )
+        if not is_bounded:
+            self.fail(
+                "Bounded",
+                f"held {window.held_count}/{window.held_bytes} B, kept {delivery.kept_events}/"
+                f"{delivery.kept_bytes} B, log {log.offset - log.first_offset}, out {len(delivery._out)}",  # noqa: SLF001
+            )
+
+    # Handshakes.
+
+    def welcoming(self, connection: Connection, session: ServerSession, welcome: Welcome) -> None:
+        """The server says WELCOME."""
+        epoch = self.epochs.get(session.epoch)
+        incarnation = self.world.host.incarnation
+        link = connection.peer
+        if welcome.verdict in ("new", "rejected"):
+            if epoch is not None:
+                self.fail("EpochHonest", f"the epoch {session.epoch} is not new")
+            epoch = Epoch(session, incarnation)
+            self.epochs[session.epoch] = epoch
+            self.epoch_of[session.delivery] = epoch
+            self.epoch_of[session.delivery._window] = epoch  # noqa: SLF001
+            self.principal_of[session.session_id] = session.principal
+        elif epoch is None or epoch.incarnation != incarnation:
+            self.fail("EpochHonest", f"{welcome.verdict} by another life of the server")
+        assert epoch is not None
+        if welcome.lease <= epoch.lease:
+            self.fail("Monotone", f"lease {welcome.lease} after {epoch.lease}")
+        epoch.lease = welcome.lease
+        if welcome.expects > epoch.settled:
+            self.fail("VerdictTruth", f"WELCOME expects {welcome.expects}, settled is {epoch.settled}")
+        if welcome.verdict == "resumed" and welcome.lost:
+            self.fail("VerdictTruth", f"resumed, with {welcome.lost} lost")
+        evicted = set().union(*(lineage.evicted for lineage in epoch.lineages)) if epoch.lineages else set()
+        for start, stop in welcome.lost:
+            if not evicted.issuperset(range(start, stop)):
+                self.fail("VerdictTruth", f"[{start}, {stop}) lost, the client gave up {sorted(evicted)}")
+        link.epoch = epoch  # type: ignore[attr-defined]
+
+    def welcomed(self, session: ClientSession, welcome: Welcome) -> None:
+        """A client has taken a WELCOME."""
+        delivery = session._delivery  # noqa: SLF001
+        epoch = self.epochs[welcome.epoch]
+        if delivery not in self.lineage_of:
+            lineage = Lineage(session.settings.encoding)
+            epoch.lineages.append(lineage)
+            self.lineage_of[delivery] = lineage, epoch
+        link = self.actors[session].link
+        if link is not None:
+            link.lineage = self.lineage_of[delivery][0]
+
+    def forked(self, original: ClientSession, copy: ClientSession) -> None:
+        """A client's state was copied: what follows are two processes."""
+        known = self.lineage_of.get(original._delivery)  # noqa: SLF001
+        if known is not None:
+            lineage, epoch = known[0].fork(), known[1]
+            epoch.lineages.append(lineage)
+            self.lineage_of[copy._delivery] = lineage, epoch  # noqa: SLF001
+
+    def evicted(self, delivery: Delivery, numbers: Iterable[int]) -> None:
+        """A client has given up numbers."""
+        if delivery in self.lineage_of:
+            self.lineage_of[delivery][0].evicted.update(numbers)
+
+    # Frames.
+
+    def sending(self, link: Link, message: bytes, *, is_up: bool) -> None:
+        """A frame goes to the network."""
+        if is_up and link.lineage is None:
+            return  # Not welcomed yet, or a stranger.
+        if link.is_text:
+            sequence = int(message[17 : message.index(b" ", 17)])
+        else:
+            sequence = int.from_bytes(message[16:24])
+        if not sequence:
+            return
+        if is_up:
+            lineage = link.lineage
+            if lineage is None:
+                return
+            known = lineage.sent.get(sequence)
+            expected = lineage.next
+        else:
+            epoch = link.epoch
+            if epoch is None:
+                return
+            known = epoch.sent_down.get(sequence)
+            expected = epoch.next_down
+        if known is None:
+            if sequence != expected:
+                self.fail("SendOrder", f"number {sequence} before {expected}, up {is_up}")
+            if is_up:
+                lineage.sent[sequence] = message  # type: ignore[union-attr]
+                lineage.next = sequence + 1  # type: ignore[union-attr]
+            else:
+                epoch.sent_down[sequence] = message  # type: ignore[union-attr]
+                epoch.next_down = sequence + 1  # type: ignore[union-attr]
+            return
+        if known != message:
+            self.fail("SameBytes", f"number {sequence} was sent as {known!r}, now as {message!r}")
+        key = (link.number, is_up, sequence)
+        last = self.retransmitted.get(key)
+        if last is not None and self.world.now - last < _LINGER_S - 1e-9:
+            self.fail("AnsweredOnce", f"number {sequence} again after {self.world.now - last:.6f} s")
+        self.retransmitted[key] = self.world.now
+
+    def closing(self, link: Link, code: int) -> None:
+        """The server closes a connection."""
+        if code not in set(CloseCode):
+            self.fail("ErrorBeforeClose", f"closed with {code}, which is not declared")
+        encoding = link.actor.plan.encoding
+        last = [server_decoder(encoding).decode(_body(frame, encoding)) for frame in link.last_down]
+        if not any(isinstance(message, ErrorMessage) for message in last):
+            self.fail("ErrorBeforeClose", f"closed with {code} after {last!r}")
+
+    # What the server applies.
+
+    def applied(self, session: ServerSession, sequence: int, item: object, *, in_order: bool) -> None:
+        """The server has taken a numbered message of a client into account."""
+        epoch = self.epochs[session.epoch]
+        if not sequence:
+            return
+        self._check_writer(session)
+        is_event = isinstance(item, Event)
+        is_supersedable = type(item) in _SUPERSEDABLE
+        if epoch.is_settled(sequence):
+            self.fail("InOrderOnce", f"number {sequence} is applied again: {item!r}")
+        if epoch.settled < sequence and (in_order or not is_supersedable):
+            self.fail("NoHole", f"number {sequence} is applied, {epoch.settled} is open: {item!r}")
+        epoch.settle(sequence)
+        if is_event:
+            epoch.events += 1
+            self._check_content(epoch, sequence, item)
+            if not is_supersedable:
+                self._check_durable(epoch, session, sequence, item)  # type: ignore[arg-type]
+
+    def _check_writer(self, session: ServerSession) -> None:
+        link, hub = self.link, self.world.host.hub
+        if link is None or hub is None:
+            self.fail("SingleWriter", "an event is applied in nobody's turn")
+            return
+        held = hub._registry.get(session.session_id)  # noqa: SLF001
+        if held is None or (held.owner is not None and held.owner is not link.handler):
+            self.fail("SingleWriter", f"connection {link.number} does not own {session.session_id}")
+
+    def _check_content(self, epoch: Epoch, sequence: int, event: object) -> None:
+        if not epoch.lineages:
+            return  # A stranger without a client session of ours.
+        for lineage in epoch.lineages:
+            if sequence in lineage.sent and lineage.message(sequence) == event:
+                return
+        self.fail("NoInvention", f"number {sequence} was never sent as {event!r}")
+
+    def _check_durable(self, epoch: Epoch, session: ServerSession, sequence: int, event: Event) -> None:
+        if sequence <= epoch.last_durable:
+            self.fail("InOrderOnce", f"number {sequence} after {epoch.last_durable}")
+        epoch.last_durable = sequence
+        self.applied_durable += 1
+        alias: int = event.document  # type: ignore[attr-defined]
+        context = session.context
+        if not context.is_refused(alias):
+            if self.world.plan.durability == "full":
+                epoch.unsynced[sequence] = None
+            epoch.journal.append(event)
+        if type(event) in _TEXT_CHANGES:
+            self._check_server_text(epoch, session, event, alias)
+
+    def _check_server_text(self, epoch: Epoch, session: ServerSession, event: Event, alias: int) -> None:
+        document = session.context.documents.get(alias)
+        if document is None or document.buffer is None:
+            return
+        key = (epoch.epoch, alias)
+        is_whole = type(event) in (Open, Snapshot, Part)
+        if is_whole and not document.is_receiving:
+            self.diverged.discard(key)
+        if document.is_stale:
+            self.diverged.discard(key)
+            return
+        if key in self.diverged and not isinstance(event, Version):
+            return
+        texts = self.texts.get((document.uri, document.version))
+        if texts is None and not epoch.lineages:
+            return
+        text = document.buffer.text()
+        if texts is None or text not in texts:
+            checker = "DivergenceFound" if key in self.diverged else "TextAtVersion"
+            self.fail(checker, f"{document.uri} at {document.version} after {event!r}: {text[:200]!r}, not {texts!r:.300}")
+        self.diverged.discard(key)
+
+    def filled(self, window: object, ranges: Iterable[tuple[int, int]], *, is_loss: bool) -> None:
+        """Numbers that will never come were marked as present."""
+        epoch = self.epoch_of.get(window)
+        if epoch is None:
+            return
+        for start, stop in ranges:
+            for sequence in range(start, stop):
+                if is_loss:
+                    epoch.lost.add(sequence)
+                else:
+                    self._check_skip(epoch, sequence)
+                epoch.settle(sequence)
+
+    def skipping(self, skip: Skip | None) -> None:
+        """A SKIP is being taken."""
+        self._skip = skip
+
+    def _check_skip(self, epoch: Epoch, sequence: int) -> None:
+        skip = self._skip
+        if skip is None or not epoch.lineages:
+            return
+        for lineage in epoch.lineages:
+            if sequence not in lineage.sent:
+                continue
+            message = lineage.message(sequence)
+            if type(message) in _SUPERSEDABLE:
+                return
+            if skip.reason == "evicted" and getattr(message, "document", None) in skip.documents:
+                return
+        self.fail("SkipHonest", f"{skip!r} hides {sequence}")
+
+    # Acknowledgements.
+
+    def acknowledged(self, delivery: Delivery, ack: Ack | Heartbeat) -> None:
+        """An end has been told what the other has."""
+        self.acks += 1
+        known = self.lineage_of.get(delivery)
+        if known is None:
+            epoch = self.epoch_of.get(delivery)
+            if epoch is not None and epoch.lineages and ack.received > epoch.taken:
+                self.fail("AckTruth", f"the client says {ack.received}, it has {epoch.taken}")
+            return
+        epoch = known[1]
+        if ack.received > epoch.settled or ack.applied > epoch.settled:
+            self.fail("AckTruth", f"{ack!r}, but {epoch.settled} is open")
+        for start, stop in ack.ranges:
+            # What is acknowledged above a gap has come, and will be applied; it can be held.
+            if start <= epoch.settled - 1:
+                continue
+            if stop > known[0].next:
+                self.fail("AckTruth", f"{ack!r}, but only {known[0].next - 1} was sent")
+        if epoch.unsynced:
+            first = next(iter(epoch.unsynced))
+            if ack.durable > first:
+                self.fail("Durable", f"durable {ack.durable} is acknowledged, {first} is not in the store")
+
+    def marked(self, delivery: Delivery, received: int, durable: int, limit: int) -> None:
+        """An end states its watermarks."""
+        last = self.marks.get(delivery)
+        if last is not None and (received < last[0] or durable < last[1] or limit < last[2]):
+            self.fail("Monotone", f"received, durable, limit {(received, durable, limit)} after {last}")
+        self.marks[delivery] = received, durable, limit
+
+    def synced(self, epoch_id: str, batch: JournalBatch) -> None:
+        """The store has made a batch safe."""
+        epoch = self.epochs[epoch_id]
+        for sequence, _ in batch.events:
+            epoch.unsynced.pop(sequence, None)
+
+    def after_sweep(self) -> None:
+        """Look for gaps that never end."""
+        world = self.world
+        assert world.host.hub is not None
+        slack_s = world.plan.limits.gap_timeout_s + 3.0
+        for held in world.host.hub._registry:  # noqa: SLF001
+            delivery = held.session.delivery
+            mark = (held.session.lease, delivery.expected)
+            if held.owner is None or not delivery.has_gap:
+                self.gaps.pop(delivery, None)
+                continue
+            last = self.gaps.get(delivery)
+            if last is None or last[:2] != mark:
+                self.gaps[delivery] = (*mark, world.now)
+            elif world.now - last[2] > slack_s:
+                self.fail("GapClosed", f"{delivery.expected} is missing for {world.now - last[2]:.1f} s")
+
+    # What clients take.
+
+    def taken(self, session: ClientSession, sequence: int) -> None:
+        """A client has taken a message of the server."""
+        if not sequence:
+            return
+        lineage, epoch = self.lineage_of[session._delivery]  # noqa: SLF001
+        if sequence != lineage.taken:
+            self.fail("FeedOrder", f"number {sequence} of the server, expected {lineage.taken}")
+        lineage.taken = sequence + 1
+        epoch.taken = max(epoch.taken, lineage.taken)
+
+    def fed(self, session: ClientSession, subscription: int, message: Message) -> None:
+        """An observer has taken a message of a feed."""
+        source: str = message.session  # type: ignore[attr-defined]
+        principal = session.settings.token
+        if self.principal_of[source] != principal:
+            self.fail("Isolation", f"{principal} is shown {source} of {self.principal_of[source]}")
+        observed = session.observed.get((subscription, source))
+        if observed is None:
+            return
+        key = (session, subscription, source)
+        if isinstance(message, Sync):
+            self.offsets[key] = message.offset
+        elif isinstance(message, Update):
+            if message.from_ != self.offsets.get(key):
+                self.fail("FeedContinuity", f"update from {message.from_} after {self.offsets.get(key)}")
+            self.offsets[key] = message.to
+            self._check_update(session, subscription, message)
+        elif isinstance(message, Synced) and observed.is_synced:
+            for alias in observed.documents:
+                self._check_observed_text(session, subscription, source, alias)
+
+    def _check_update(self, session: ClientSession, subscription: int, update: Update) -> None:
+        subscribe = session.subscriptions[subscription]
+        observed = session.observed[subscription, update.session]
+        touched: dict[int, None] = {}
+        for event in update.events:
+            kind = type(event)
+            if kind in _SUPERSEDABLE and not subscribe.presence:
+                self.fail("FilterHolds", f"{event!r} without presence")
+            alias = getattr(event, "document", None)
+            if alias is None:
+                continue
+            document = observed.documents.get(alias)
+            if subscribe.documents is not None and document is not None and not document.uri.endswith("/0.py"):
+                self.fail("FilterHolds", f"{document.uri} under {subscribe.documents}")
+            if kind in _TEXT_CHANGES:
+                touched[alias] = None
+            elif kind in _POSITIONED and document is not None:
+                self._check_positions(event, document.uri, session.settings.unit)
+        if observed.is_synced:
+            for alias in touched:
+                self._check_observed_text(session, subscription, update.session, alias)
+
+    def _check_observed_text(self, session: ClientSession, subscription: int, source: str, alias: int) -> None:
+        document = session.observed[subscription, source].documents.get(alias)
+        if document is None or document.buffer is None or document.is_stale or document.is_receiving:
+            return
+        if document.uri in self.diverged_uris:
+            return
+        texts = self.texts.get((document.uri, document.version))
+        if texts is None and document.uri.startswith("file:///rogue/"):
+            return
+        text = document.buffer.text()
+        if SECRET in text:
+            self.fail("Secret", f"{document.uri} is shown")
+        if texts is None or text not in texts:
+            self.fail("TextAtVersion", f"an observer has {document.uri} at {document.version} as {text[:200]!r}, not {texts!r:.300}")
+
+    def _check_positions(self, event: object, uri: str, unit: Unit) -> None:
+        texts = self.texts.get((uri, event.version))  # type: ignore[attr-defined]
+        if texts is None:
+            return
+        if isinstance(event, Cursor):
+            spans: list[tuple[int, int]] = [event.position]
+        else:
+            assert isinstance(event, Selection)
+            spans = [point for span in event.ranges for point in (span[:2], span[2:])]
+        if not any(all(is_inside(text, point, unit) for point in spans) for text in texts):
+            self.fail("PositionValid", f"{event!r} of {uri}, texts {texts!r:.300}")
+
+
+def is_inside(text: str, point: tuple[int, int], unit: Unit) -> bool:
+    """Whether a position is in a text, by the plainest way to find out."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    line, character = point
+    if line >= len(lines):
+        return False
+    return character <= len(lines[line].encode(_UNIT_CODEC[unit])) // _UNIT_WIDTH[unit]
+
+
+def _body(frame: bytes, encoding: Encoding) -> bytes:
+    if encoding is Encoding.MSGPACK:
+        return frame[24:]
+    return frame[frame.index(b"{") :]
