@@ -580,11 +580,12 @@ class ClientSession:
             self._welcome(message, now)
 
     def _welcome(self, welcome: Welcome, now: float) -> None:
-        if welcome.unit != self.settings.unit or welcome.hash != self.settings.hash:
+        ours = (self.settings.unit, self.settings.hash)
+        if (welcome.unit, welcome.hash) != ours or welcome.digest not in set(DigestAlgorithm):
             self._last_error = ErrorMessage(
                 code=ErrorCode.UNSUPPORTED,
-                message=f"the server wants unit {welcome.unit} and hash {welcome.hash}, "
-                f"we have {self.settings.unit} and {self.settings.hash}",
+                message=f"the server wants {welcome.unit}, {welcome.hash} and the digest {welcome.digest}, "
+                f"we have {', '.join(ours)} and one of {', '.join(DigestAlgorithm)}",
             )
             raise RemoteProtocolError(ErrorCode.UNSUPPORTED, CloseCode.BAD_HELLO, self._last_error.message)
         self._hello_at = None

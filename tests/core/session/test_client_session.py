@@ -597,6 +597,18 @@ def test_a_welcome_that_contradicts_what_is_known_is_not_believed(fields: dict[s
     assert client.last_hello().resume is None
 
 
+@pytest.mark.parametrize("fields", [{"unit": "utf-8"}, {"hash": "md5"}, {"digest": "md5"}])
+def test_a_welcome_with_what_was_not_offered_ends_the_session(fields: dict[str, object]) -> None:
+    client = Client()
+
+    with pytest.raises(RemoteProtocolError, match="we have utf-16"):
+        client.connect(**fields)
+    client.cut(CloseCode.BAD_HELLO)
+
+    assert client.session.state is ClientState.CLOSED
+    assert [type(event) for event in client.events()] == [SessionEnd]
+
+
 def test_wrong_calls_change_nothing() -> None:
     client = Client()
     client.session.open("file:///a", "", 0.0)
