@@ -94,7 +94,7 @@ def read_record(path: Path) -> ServerRecord | None:
         if len(content) > _RECORD_BYTES_MAX:
             return None
         record = msgspec.json.decode(content, type=ServerRecord)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None
     return record if record.protocol == PROTOCOL_VERSION and record.pid > 0 else None
 

@@ -69,7 +69,15 @@ def test_second_server_of_one_process_has_its_own_record(tmp_path: Path) -> None
 
 def test_file_that_no_server_of_ours_wrote_is_ignored(tmp_path: Path) -> None:
     announce(_RECORD, tmp_path)
-    for name, content in {"a": "", "b": "[]", "c": "{}", "d": '{"pid": "x"}', "e": "\0"}.items():
+    nested = '{"a":' + "[" * 10_000
+    for name, content in {
+        "a": "",
+        "b": "[]",
+        "c": "{}",
+        "d": '{"pid": "x"}',
+        "e": "\0",
+        "f": nested,
+    }.items():
         (tmp_path / f"{name}.json").write_text(content)
         (tmp_path / f"{name}.json").chmod(0o600)
     wide = tmp_path / "wide.json"
