@@ -6,18 +6,17 @@ from streamctx.vocabulary import Unit
 
 __all__ = ["positions_of", "without_surrogates"]
 
-_WIDTH = {
-    Unit.UTF_8: lambda character: len(character.encode("utf-8")),
-    Unit.UTF_16: lambda character: 2 if character > "\uffff" else 1,
-    Unit.UTF_32: lambda character: 1,
-}
+
+def _width(character: str, unit: Unit) -> int:
+    if unit is Unit.UTF_8:
+        return len(character.encode())
+    return 2 if unit is Unit.UTF_16 and character > "\uffff" else 1
 
 
 def positions_of(text: str, unit: Unit) -> list[tuple[int, tuple[int, int]]]:
     """Every place between two characters where an edit may be made: its index, and its line and character."""
     points: list[tuple[int, tuple[int, int]]] = []
     line = character = 0
-    width = _WIDTH[unit]
     before = ""
     for index, here in enumerate(text):
         is_inside_line_end = before == "\r" and here == "\n"
@@ -25,7 +24,7 @@ def positions_of(text: str, unit: Unit) -> list[tuple[int, tuple[int, int]]]:
             if before in ("\n", "\r") and before:
                 line, character = line + 1, 0
             points.append((index, (line, character)))
-        character += width(here)
+        character += _width(here, unit)
         before = here
     if before in ("\n", "\r") and before:
         line, character = line + 1, 0

@@ -1,7 +1,7 @@
 """Connections between clients and the server, and what befalls the messages on them.
 
-What befalls a message is a function of the seed, the direction, the message's first bytes (its digest and number) and
-how often these were sent before: the same message meets the same fate, whatever became of others.
+What befalls a message is a function of the seed, the direction, the message's first bytes (its digest and
+number) and how often these were sent before: the same message meets the same fate, whatever became of others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.sim.plan import Odds
 
 if TYPE_CHECKING:
     from tests.sim.actors import Actor
-    from tests.sim.watch import Epoch, Lineage
+    from tests.sim.ledger import Epoch, Lineage
     from tests.sim.world import World
 
 __all__ = ["Direction", "Fates", "Link"]
@@ -87,8 +87,8 @@ class Fates:
             first >> 48,
             second >> 16 & 0xFFFF,
         )
-        kinds_hit = tuple(kind for kind, value, limit in zip(_KINDS, drawn, self._limits) if value < limit)
-        return key, first, kinds_hit
+        odds = zip(_KINDS, drawn, self._limits, strict=True)
+        return key, first, tuple(kind for kind, value, limit in odds if value < limit)
 
     def name_of(self, identity: int) -> str:
         """The message's name in a list of faults."""
@@ -98,7 +98,18 @@ class Fates:
 class Direction:
     """One direction of a link: first in, first out, but for the faults."""
 
-    __slots__ = ("_fates", "_free_at", "_is_due", "_link", "_world", "backlog_bytes", "is_blocked", "is_severed", "is_up", "queue")
+    __slots__ = (
+        "_fates",
+        "_free_at",
+        "_is_due",
+        "_link",
+        "_world",
+        "backlog_bytes",
+        "is_blocked",
+        "is_severed",
+        "is_up",
+        "queue",
+    )
 
     def __init__(self, link: Link, fates: Fates, *, is_up: bool) -> None:
         self._link = link
@@ -150,7 +161,9 @@ class Direction:
         if "truncate" in kinds:
             message = message[: dice.below(len(message))]
         if "late" in kinds:
-            world.at(world.now + world.plan.latency_s + _LATE_S * dice.odds() ** 2, self._arrive_late, message)
+            world.at(
+                world.now + world.plan.latency_s + _LATE_S * dice.odds() ** 2, self._arrive_late, message
+            )
         else:
             self._put(message)
         if "duplicate" in kinds:
@@ -307,6 +320,10 @@ class Link:
 
     # What comes.
 
+    @property
+    def _is_heard(self) -> bool:
+        return self.is_server_open and not self.is_closing
+
     def arrive(self, messages: list[bytes | int], *, is_up: bool) -> None:
         """Let one read happen at an end."""
         world = self.world
@@ -323,7 +340,7 @@ class Link:
                     self.actor.receive(self, message)
                 self.actor.read_done(self)
             return
-        if not self.is_server_open or self.is_closing:
+        if not self._is_heard:
             return
         now = world.host.now
         world.watch.turn(self)
@@ -332,7 +349,7 @@ class Link:
             world.note(message)
             self.bytes_up += len(message)
             self.handler.receive(message.decode("utf-8", "replace") if self.is_text else message, now)
-            if not self.is_server_open or self.is_closing:
+            if not self._is_heard:
                 break
         else:
             self.handler.read_done(now)

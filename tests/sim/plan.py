@@ -1,13 +1,13 @@
 """A plan: all that a run is made of, drawn from a seed, small enough to read, and smaller after shrinking.
 
-What happens at which time (`steps`) is listed. What befalls a message is not: it follows from the odds and the message
-itself (`tests.sim.network`), so that a step or a fault can be taken out without moving any other.
+What happens at which time (`steps`) is listed. What befalls a message is not: it follows from the odds and
+the message itself (`tests.sim.network`), so that a step or a fault can be taken out without moving others.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -17,7 +17,7 @@ from tests.sim.dice import Dice
 
 __all__ = ["PROFILES", "ActorPlan", "Odds", "Plan", "Step", "draw_plan"]
 
-_SMALL: Final = {
+_SMALL: Final[dict[str, Any]] = {
     "window_events_max": 16,
     "reorder_events_max": 16,
     "reorder_span_max": 64,
@@ -33,7 +33,7 @@ _SMALL: Final = {
     "ring_bytes_max": 64 * 1024,
     "supersedable_keys_max": 64,
 }
-_QUICK: Final = {
+_QUICK: Final[dict[str, Any]] = {
     "heartbeat_s": 1.0,
     "dead_s": 3.0,
     "gap_timeout_s": 2.0,
@@ -161,7 +161,7 @@ _TYPING_PICKS: Final = _weighted(_TYPING)
 
 
 def draw_plan(seed: int) -> Plan:
-    """The plan of a seed. Each has faults of its own choice, and many are absent, so that single ones dominate."""
+    """The plan of a seed. Each draws faults of its own; many are absent, so that single ones dominate."""
     dice = Dice(seed)
     profile = dice.pick(("default", "small", "quick", "small quick"))
     odds = Odds(
@@ -194,8 +194,7 @@ def _draw_actors(dice: Dice) -> tuple[ActorPlan, ...]:
     actors = [_draw_actor(dice, "p1", "produce")]
     if dice.happens(0.3):
         actors.append(_draw_actor(dice, "p2", dice.pick(("produce", "both"))))
-    for index in range(dice.between(1, 2)):
-        actors.append(_draw_actor(dice, f"o{index + 1}", "observe"))
+    actors += [_draw_actor(dice, f"o{index + 1}", "observe") for index in range(dice.between(1, 2))]
     if dice.happens(0.15):
         actors += [
             _draw_actor(dice, "bp", "produce", principal="bob"),

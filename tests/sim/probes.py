@@ -16,7 +16,8 @@ from streamctx.core.session.client_session import ClientSession
 from streamctx.core.session.delivery import Delivery
 from streamctx.core.session.server_session import ServerSession
 from streamctx.hub.connection import Connection
-from tests.sim.watch import Violation, Watch
+from tests.sim.ledger import Violation
+from tests.sim.watch import Watch
 
 __all__ = ["install", "observe"]
 
@@ -68,7 +69,9 @@ def _apply(watch: Watch, original: Any, session: Any, sequence: int, event: Any,
     watch.applied(session, sequence, event, in_order=in_order)
 
 
-def _apply_other(watch: Watch, original: Any, session: Any, sequence: int, item: Any, *, in_order: bool) -> None:
+def _apply_other(
+    watch: Watch, original: Any, session: Any, sequence: int, item: Any, *, in_order: bool
+) -> None:
     from streamctx.wire.messages import Event
 
     original(session, sequence, item, in_order=in_order)
@@ -97,7 +100,7 @@ def _take_ack(watch: Watch, original: Any, delivery: Any, ack: Any, now: float) 
 
 def _watermarks(watch: Watch, original: Any, delivery: Any) -> Any:
     result = original(delivery)
-    watch.marked(delivery, result[0], result[1], delivery._limit)  # noqa: SLF001
+    watch.marked(delivery, result[0], result[1], delivery._limit)
     return result
 
 
@@ -127,7 +130,9 @@ def _take(watch: Watch, original: Any, session: Any, sequence: int, item: Any, n
     original(session, sequence, item, now)
 
 
-def _take_feed(watch: Watch, original: Any, session: Any, subscription: int, message: Any, now: float) -> None:
+def _take_feed(
+    watch: Watch, original: Any, session: Any, subscription: int, message: Any, now: float
+) -> None:
     original(session, subscription, message, now)
     if subscription in session.subscriptions:
         watch.fed(session, subscription, message)

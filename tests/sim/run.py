@@ -1,4 +1,4 @@
-"""One run of a plan: chaos, then a network that is well again, then the demand that all copies become equal."""
+"""One run of a plan: chaos, then a network that is well, then the demand that all copies become equal."""
 
 from __future__ import annotations
 
@@ -17,12 +17,25 @@ from streamctx.core.session.server_session import ServerSession
 from streamctx.core.session.state import ClientState
 from streamctx.hub.hub import Hub
 from streamctx.wire.changes import Change
-from streamctx.wire.messages import Close, DesignClose, DesignOpen, Edit, Event, Open, Part, Snapshot, SupersedableEvent
+from streamctx.wire.messages import (
+    Close,
+    DesignClose,
+    DesignOpen,
+    Edit,
+    Event,
+    Open,
+    Part,
+    Snapshot,
+    SupersedableEvent,
+)
 from tests.sim import probes
-from tests.sim.actors import Client, Editor, Rogue
+from tests.sim.actors import Client
 from tests.sim.dice import Dice
+from tests.sim.editor import Editor
+from tests.sim.ledger import SECRET, Violation
 from tests.sim.plan import Plan, Step
-from tests.sim.watch import SECRET, Violation, Watch
+from tests.sim.rogue import Rogue
+from tests.sim.watch import Watch
 from tests.sim.world import World
 
 __all__ = ["Result", "run_plan"]
@@ -36,8 +49,8 @@ _SLACK_S = 12.0
 class Result:
     """What became of a plan.
 
-    `violation` is the name of the checker that failed and what it said; `fired` are the names of the message faults
-    that happened. `history` is a hash of every message and when it came.
+    `violation` is the name of the checker that failed and what it said; `fired` are the names of the message
+    faults that happened. `history` is a hash of every message and when it came.
     """
 
     plan: Plan
@@ -150,10 +163,12 @@ class Run:
     def _diverge(self, client: Client, dice: Dice, _name: str) -> None:
         """The server's copy of a text rots."""
         hub, session_id = self.world.host.hub, client.session.session_id
-        held = None if hub is None or session_id is None else hub._registry.get(session_id)  # noqa: SLF001
+        held = None if hub is None or session_id is None else hub._registry.get(session_id)
         if held is None:
             return
-        documents = [d for d in held.session.context.documents.values() if d.buffer is not None and not d.is_stale]
+        documents = [
+            d for d in held.session.context.documents.values() if d.buffer is not None and not d.is_stale
+        ]
         if documents:
             document = dice.pick(documents)
             assert document.buffer is not None
@@ -227,7 +242,9 @@ class Run:
         links = sum(1 for link in world.links if link.is_client_open and link.is_server_open)
         beats = 1 + _QUIET_S / world.plan.limits.heartbeat_s
         if world.messages - messages > 8 * links * beats:
-            self.watch.fail("Calm", f"{world.messages - messages} messages in {_QUIET_S} quiet seconds, {links} links")
+            self.watch.fail(
+                "Calm", f"{world.messages - messages} messages in {_QUIET_S} quiet seconds, {links} links"
+            )
         if world.steps - steps > 60 * len(self.clients) * beats:
             self.watch.fail("Calm", f"{world.steps - steps} steps in {_QUIET_S} quiet seconds")
         difference = self.difference()
@@ -236,7 +253,7 @@ class Run:
 
     def _require_conserved(self) -> None:
         hub = self._hub()
-        for held in hub._registry:  # noqa: SLF001
+        for held in hub._registry:
             session = held.session
             if not session.produces:
                 continue
@@ -259,9 +276,13 @@ class Run:
 
     def difference(self) -> str | None:
         """What is not equal yet; `None` once all is."""
-        registry = self._hub()._registry  # noqa: SLF001
+        registry = self._hub()._registry
         for client in self.clients.values():
-            if isinstance(client, Editor) and client.is_alive and client.session.state is not ClientState.CLOSED:
+            if (
+                isinstance(client, Editor)
+                and client.is_alive
+                and client.session.state is not ClientState.CLOSED
+            ):
                 session_id = client.session.session_id
                 held = None if session_id is None else registry.get(session_id)
                 if held is None:
@@ -292,10 +313,8 @@ class Run:
                 return f"{document.metadata.uri} is not there ({document.refused})"
             text = editor.texts[document.alias]
             if copy.is_stale or copy.version != document.version or copy.buffer.text() != text:
-                return (
-                    f"{document.metadata.uri} is at {copy.version}, stale {copy.is_stale}, {copy.buffer.text()[:200]!r}, "
-                    f"not at {document.version}, {text[:200]!r}"
-                )
+                found = f"{copy.version}, stale {copy.is_stale}, {copy.buffer.text()[:200]!r}"
+                return f"{document.metadata.uri} is at {found}, not at {document.version}, {text[:200]!r}"
             if SECRET in text:
                 self.watch.fail("Secret", f"{document.metadata.uri} is kept")
         if set(context.designs) != set(editor.session.designs):
@@ -323,7 +342,7 @@ class Run:
     def _observer_differs(self, client: Client) -> str | None:
         session = client.session
         for subscription, subscribe in session.subscriptions.items():
-            for held in self._hub()._registry:  # noqa: SLF001
+            for held in self._hub()._registry:
                 source = held.session
                 if not source.produces or source.principal != session.settings.token:
                     continue
@@ -332,7 +351,9 @@ class Run:
                 observed = session.observed.get((subscription, source.session_id))
                 if observed is None or not observed.is_synced:
                     return f"{source.session_id} is not synced"
-                difference = _copy_differs(session, subscribe.documents, observed, source, presence=subscribe.presence)
+                difference = _copy_differs(
+                    session, subscribe.documents, observed, source, presence=subscribe.presence
+                )
                 if difference is not None:
                     return difference
         return None
@@ -410,17 +431,17 @@ def read_journal(events: Iterable[Event]) -> dict[int, str | None]:
 
 _STEPS_MAX = 60_000
 _HARMS: dict[str, Callable[[Run, Client, Dice, str], None]] = {
-    "crash": Run._crash,  # noqa: SLF001
-    "cut": Run._cut,  # noqa: SLF001
-    "vanish": Run._vanish,  # noqa: SLF001
-    "block": Run._block,  # noqa: SLF001
-    "stall": Run._stall,  # noqa: SLF001
-    "sleep": Run._sleep,  # noqa: SLF001
-    "die": Run._die,  # noqa: SLF001
-    "twin": Run._twin,  # noqa: SLF001
-    "ask again": Run._ask_again,  # noqa: SLF001
-    "diverge": Run._diverge,  # noqa: SLF001
-    "odd frame": Run._odd_frame,  # noqa: SLF001
+    "crash": Run._crash,
+    "cut": Run._cut,
+    "vanish": Run._vanish,
+    "block": Run._block,
+    "stall": Run._stall,
+    "sleep": Run._sleep,
+    "die": Run._die,
+    "twin": Run._twin,
+    "ask again": Run._ask_again,
+    "diverge": Run._diverge,
+    "odd frame": Run._odd_frame,
 }
 
 

@@ -1,27 +1,27 @@
-"""What must never happen, checked as things happen: the ledger of a run, and one named checker for each promise.
+"""What must never happen, checked as things happen: one named checker for each promise.
 
-The ledger is written from outside: from the bytes that clients hand to the network, from the texts that they type, and
-from what the server applies (`tests.sim.probes` calls in here). It outlives crashes, as promises do.
+The ledger is written from outside: from the bytes that clients hand to the network, from the texts that
+they type, and from what the server applies (`tests.sim.probes` calls in here). It outlives crashes, as
+promises do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from streamctx.core.session.client_session import ClientSession
 from streamctx.core.session.delivery import Delivery
 from streamctx.core.session.server_session import JournalBatch, ServerSession
 from streamctx.errors import CloseCode
 from streamctx.hub.connection import Connection
-from streamctx.vocabulary import Encoding, Unit
-from streamctx.wire.codec import client_decoder, server_decoder
+from streamctx.vocabulary import Unit
+from streamctx.wire.codec import server_decoder
 from streamctx.wire.messages import (
     DURABLE_TYPES,
     SUPERSEDABLE_TYPES,
     Ack,
     Cursor,
-    Diagnostics,
     Edit,
     ErrorMessage,
     Event,
@@ -38,137 +38,22 @@ from streamctx.wire.messages import (
     Version,
     Welcome,
 )
+from tests.sim.ledger import SECRET, Epoch, Lineage, Violation, body_of
 
 if TYPE_CHECKING:
     from tests.sim.actors import Actor
     from tests.sim.network import Link
     from tests.sim.world import World
 
-__all__ = ["CHECKERS", "Violation", "Watch", "is_inside"]
-
-CHECKERS: Final[dict[str, str]] = {
-    # Delivery.
-    "NoInvention": "what is applied under a number is what was sent under it (I6, I7; DIG-4, SEQ-6)",
-    "InOrderOnce": "durable events are applied in the order of their numbers, each once (I1, I5; SEQ-3, SEQ-4)",
-    "NoHole": "nothing durable is applied over a number that is neither applied, skipped nor lost (I4; SEQ-5)",
-    "AckTruth": "an acknowledgement never covers what has not been settled at its sender (I4, I9; ACK-1)",
-    "Durable": "what is acknowledged as durable is in the store, for ever (ACK-2)",
-    "Monotone": "watermarks and credit never go back within an epoch, leases rise (I3; ACK-1)",
-    "Bounded": "windows, rings, logs and queues stay within their limits (I8)",
-    "SendOrder": "first transmissions leave in the order of their numbers (SEQ-2)",
-    "SameBytes": "a retransmission is the original, byte for byte (I12; NAK-2)",
-    "AnsweredOnce": "a frame is retransmitted at most once in its linger time on a connection (I13; NAK-3)",
-    "SkipHonest": "a SKIP hides no durable event, but evicted ones whose documents it names (I16; SKP-1, SKP-2)",
-    "GapClosed": "every gap ends, by data, SKIP or an announced loss, in bounded time (I11, I14; NAK-4)",
-    "Lossless": "a lossless link never shows a gap: no NACK, no retransmission (I10; SEQ-2)",
-    # Resume.
-    "SingleWriter": "only the connection of the highest attempt changes a session (I20; RSM-2)",
-    "EpochHonest": "a server that lost its state never says that it resumed (I22, I23; RSM-7)",
-    "VerdictTruth": "WELCOME claims no more than is true, and its lost ranges are what the client gave up (I23; RSM-6)",
-    "ErrorBeforeClose": "a close of the server has a declared code, and an ERROR goes before it (I48; ERR-1)",
-    "Isolation": "nothing of a principal reaches another (SEC-4)",
-    "NoAmplify": "a stranger gets hardly more bytes than it sends",
-    # Documents.
-    "TextAtVersion": "a text that is not stale is the editor's of that version, at server and observers (I26, I30; EDT-1)",
-    "DivergenceFound": "a copy that differs is found at the next hash (I29; DIV-1)",
-    "PositionValid": "a position shown to an observer is inside the text of its version (I31; PRS-2)",
-    "Secret": "nothing of an excluded document is kept or shown (SEC-3)",
-    "CrashOnly": "a naive reader of the journal gets the texts that the server has",
-    # Observers.
-    "FeedContinuity": "updates join by their offsets, or a sync begins anew (I42; OBS-4)",
-    "FeedOrder": "a client takes the server's numbers one after the other, none twice (I25; SEQ-3)",
-    "FilterHolds": "an observer gets nothing that its filter leaves out (I45; OBS-2)",
-    # All of it.
-    "Conserved": "every event that was received is counted as one thing that became of it (I51)",
-    "Converge": "once the network is well, all copies become equal, the newest presence included (I2, I17, I44)",
-    "Calm": "once all is equal, nothing but heartbeats is sent, and no timer storms (I49)",
-    "Quiet": "no exception comes out but the declared ones (I46)",
-}
-"""Every checker, with what it demands."""
+__all__ = ["Watch", "is_inside"]
 
 _DURABLE = frozenset(DURABLE_TYPES)
-_SUPERSEDABLE = frozenset(SUPERSEDABLE_TYPES)
-_TEXT_CHANGES = frozenset({Open, Part, Edit, Snapshot, Version})
+_SUPERSEDABLE: frozenset[type[object]] = frozenset(SUPERSEDABLE_TYPES)
+_TEXT_CHANGES: frozenset[type[object]] = frozenset({Open, Part, Edit, Snapshot, Version})
 _POSITIONED = frozenset({Cursor, Selection})
 _LINGER_S = 0.01
-SECRET = "canary of a secret"
 _UNIT_CODEC = {Unit.UTF_8: "utf-8", Unit.UTF_16: "utf-16-le", Unit.UTF_32: "utf-32-le"}
 _UNIT_WIDTH = {Unit.UTF_8: 1, Unit.UTF_16: 2, Unit.UTF_32: 4}
-
-
-class Violation(BaseException):
-    """A promise is broken. No handler of exceptions in the product may swallow it."""
-
-    def __init__(self, checker: str, detail: str) -> None:
-        assert checker in CHECKERS, checker
-        super().__init__(f"{checker}: {detail}")
-        self.checker = checker
-        self.detail = detail
-
-
-class Lineage:
-    """What one client process has sent in an epoch. A copied process begins with a copy of it."""
-
-    __slots__ = ("encoding", "evicted", "next", "sent", "taken")
-
-    def __init__(self, encoding: Encoding) -> None:
-        self.encoding = encoding
-        self.sent: dict[int, bytes] = {}
-        self.next = 1
-        self.taken = 1
-        self.evicted: set[int] = set()
-
-    def fork(self) -> Lineage:
-        """The copy's own."""
-        other = Lineage(self.encoding)
-        other.sent = dict(self.sent)
-        other.next, other.taken, other.evicted = self.next, self.taken, set(self.evicted)
-        return other
-
-    def message(self, sequence: int) -> object:
-        """What was sent under a number."""
-        frame = self.sent[sequence]
-        return client_decoder(self.encoding).decode(_body(frame, self.encoding))
-
-
-class Epoch:
-    """One life of a session's numbers: all that was sent and settled."""
-
-    def __init__(self, session: ServerSession, incarnation: int) -> None:
-        self.session_id = session.session_id
-        self.epoch = session.epoch
-        self.principal = session.principal
-        self.encoding = session.encoding
-        self.incarnation = incarnation
-        self.lineages: list[Lineage] = []
-        self.sent_down: dict[int, bytes] = {}
-        self.next_down = 1
-        self.settled = 1
-        """All numbers of the client below were applied, refused, skipped or lost."""
-        self.settled_ahead: set[int] = set()
-        self.last_durable = 0
-        self.events = 0
-        self.taken = 1
-        """All numbers of the server below were taken by some client."""
-        self.lease = 0
-        self.unsynced: dict[int, None] = {}
-        """Durable events that were applied and are not in the store."""
-        self.journal: list[Event] = []
-        self.lost: set[int] = set()
-
-    def settle(self, sequence: int) -> None:
-        """A number of the client is done with."""
-        if sequence == self.settled:
-            self.settled += 1
-            while self.settled in self.settled_ahead:
-                self.settled_ahead.remove(self.settled)
-                self.settled += 1
-        elif sequence > self.settled:
-            self.settled_ahead.add(sequence)
-
-    def is_settled(self, sequence: int) -> bool:
-        """Whether it was done with before."""
-        return sequence < self.settled or sequence in self.settled_ahead
 
 
 class Watch:
@@ -218,7 +103,7 @@ class Watch:
     def turn_done(self, link: Link) -> None:
         """It has handled it."""
         self.link = None
-        held = link.handler._held  # noqa: SLF001
+        held = link.handler._held
         if held is not None:
             self._check_bounds(held.session)
         elif link.epoch is None and link.bytes_down > 700 + link.bytes_up:
@@ -226,7 +111,7 @@ class Watch:
 
     def _check_bounds(self, session: ServerSession) -> None:
         limits, delivery = session.limits, session.delivery
-        window = delivery._window  # noqa: SLF001
+        window = delivery._window
         log = session.log
         is_bounded = (
             window.held_count <= limits.reorder_events_max
@@ -234,13 +119,13 @@ class Watch:
             and delivery.kept_events <= 2 * limits.window_events_max
             and delivery.kept_bytes <= limits.server_ring_bytes_max
             and log.offset - log.first_offset <= limits.feed_log_events_max
-            and len(delivery._out) <= 4 * limits.window_events_max + 64  # noqa: SLF001
+            and len(delivery._out) <= 4 * limits.window_events_max + 64
         )
         if not is_bounded:
             self.fail(
                 "Bounded",
                 f"held {window.held_count}/{window.held_bytes} B, kept {delivery.kept_events}/"
-                f"{delivery.kept_bytes} B, log {log.offset - log.first_offset}, out {len(delivery._out)}",  # noqa: SLF001
+                f"{delivery.kept_bytes} B, log {log.offset - log.first_offset}, out {len(delivery._out)}",
             )
 
     # Handshakes.
@@ -256,7 +141,7 @@ class Watch:
             epoch = Epoch(session, incarnation)
             self.epochs[session.epoch] = epoch
             self.epoch_of[session.delivery] = epoch
-            self.epoch_of[session.delivery._window] = epoch  # noqa: SLF001
+            self.epoch_of[session.delivery._window] = epoch
             self.principal_of[session.session_id] = session.principal
         elif epoch is None or epoch.incarnation != incarnation:
             self.fail("EpochHonest", f"{welcome.verdict} by another life of the server")
@@ -276,7 +161,7 @@ class Watch:
 
     def welcomed(self, session: ClientSession, welcome: Welcome) -> None:
         """A client has taken a WELCOME."""
-        delivery = session._delivery  # noqa: SLF001
+        delivery = session._delivery
         epoch = self.epochs[welcome.epoch]
         if delivery not in self.lineage_of:
             lineage = Lineage(session.settings.encoding)
@@ -288,11 +173,11 @@ class Watch:
 
     def forked(self, original: ClientSession, copy: ClientSession) -> None:
         """A client's state was copied: what follows are two processes."""
-        known = self.lineage_of.get(original._delivery)  # noqa: SLF001
+        known = self.lineage_of.get(original._delivery)
         if known is not None:
             lineage, epoch = known[0].fork(), known[1]
             epoch.lineages.append(lineage)
-            self.lineage_of[copy._delivery] = lineage, epoch  # noqa: SLF001
+            self.lineage_of[copy._delivery] = lineage, epoch
 
     def evicted(self, delivery: Delivery, numbers: Iterable[int]) -> None:
         """A client has given up numbers."""
@@ -346,7 +231,7 @@ class Watch:
         if code not in set(CloseCode):
             self.fail("ErrorBeforeClose", f"closed with {code}, which is not declared")
         encoding = link.actor.plan.encoding
-        last = [server_decoder(encoding).decode(_body(frame, encoding)) for frame in link.last_down]
+        last = [server_decoder(encoding).decode(body_of(frame, encoding)) for frame in link.last_down]
         if not any(isinstance(message, ErrorMessage) for message in last):
             self.fail("ErrorBeforeClose", f"closed with {code} after {last!r}")
 
@@ -376,7 +261,7 @@ class Watch:
         if link is None or hub is None:
             self.fail("SingleWriter", "an event is applied in nobody's turn")
             return
-        held = hub._registry.get(session.session_id)  # noqa: SLF001
+        held = hub._registry.get(session.session_id)
         if held is None or (held.owner is not None and held.owner is not link.handler):
             self.fail("SingleWriter", f"connection {link.number} does not own {session.session_id}")
 
@@ -421,7 +306,10 @@ class Watch:
         text = document.buffer.text()
         if texts is None or text not in texts:
             checker = "DivergenceFound" if key in self.diverged else "TextAtVersion"
-            self.fail(checker, f"{document.uri} at {document.version} after {event!r}: {text[:200]!r}, not {texts!r:.300}")
+            self.fail(
+                checker,
+                f"{document.uri} at {document.version} after {event!r}: {text[:200]!r}, not {texts!r:.300}",
+            )
         self.diverged.discard(key)
 
     def filled(self, window: object, ranges: Iterable[tuple[int, int]], *, is_loss: bool) -> None:
@@ -498,7 +386,7 @@ class Watch:
         world = self.world
         assert world.host.hub is not None
         slack_s = world.plan.limits.gap_timeout_s + 3.0
-        for held in world.host.hub._registry:  # noqa: SLF001
+        for held in world.host.hub._registry:
             delivery = held.session.delivery
             mark = (held.session.lease, delivery.expected)
             if held.owner is None or not delivery.has_gap:
@@ -516,7 +404,7 @@ class Watch:
         """A client has taken a message of the server."""
         if not sequence:
             return
-        lineage, epoch = self.lineage_of[session._delivery]  # noqa: SLF001
+        lineage, epoch = self.lineage_of[session._delivery]
         if sequence != lineage.taken:
             self.fail("FeedOrder", f"number {sequence} of the server, expected {lineage.taken}")
         lineage.taken = sequence + 1
@@ -555,7 +443,11 @@ class Watch:
             if alias is None:
                 continue
             document = observed.documents.get(alias)
-            if subscribe.documents is not None and document is not None and not document.uri.endswith("/0.py"):
+            if (
+                subscribe.documents is not None
+                and document is not None
+                and not document.uri.endswith("/0.py")
+            ):
                 self.fail("FilterHolds", f"{document.uri} under {subscribe.documents}")
             if kind in _TEXT_CHANGES:
                 touched[alias] = None
@@ -565,7 +457,9 @@ class Watch:
             for alias in touched:
                 self._check_observed_text(session, subscription, update.session, alias)
 
-    def _check_observed_text(self, session: ClientSession, subscription: int, source: str, alias: int) -> None:
+    def _check_observed_text(
+        self, session: ClientSession, subscription: int, source: str, alias: int
+    ) -> None:
         document = session.observed[subscription, source].documents.get(alias)
         if document is None or document.buffer is None or document.is_stale or document.is_receiving:
             return
@@ -578,7 +472,10 @@ class Watch:
         if SECRET in text:
             self.fail("Secret", f"{document.uri} is shown")
         if texts is None or text not in texts:
-            self.fail("TextAtVersion", f"an observer has {document.uri} at {document.version} as {text[:200]!r}, not {texts!r:.300}")
+            self.fail(
+                "TextAtVersion",
+                f"an observer has {document.uri} at {document.version} as {text[:200]!r}, not {texts!r:.300}",
+            )
 
     def _check_positions(self, event: object, uri: str, unit: Unit) -> None:
         texts = self.texts.get((uri, event.version))  # type: ignore[attr-defined]
@@ -600,9 +497,3 @@ def is_inside(text: str, point: tuple[int, int], unit: Unit) -> bool:
     if line >= len(lines):
         return False
     return character <= len(lines[line].encode(_UNIT_CODEC[unit])) // _UNIT_WIDTH[unit]
-
-
-def _body(frame: bytes, encoding: Encoding) -> bytes:
-    if encoding is Encoding.MSGPACK:
-        return frame[24:]
-    return frame[frame.index(b"{") :]

@@ -1,0 +1,181 @@
+"""The checkers by name, and the ledger: what was sent, applied and settled, in each life of a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from streamctx.core.session.server_session import ServerSession
+from streamctx.vocabulary import Encoding
+from streamctx.wire.codec import client_decoder
+from streamctx.wire.messages import Event
+
+__all__ = ["CHECKERS", "SECRET", "Checker", "Epoch", "Lineage", "Violation", "body_of"]
+
+SECRET: Final = "canary of a secret"
+"""The text of every excluded document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """What is demanded of every run, and which requirements of the specification that checks."""
+
+    demand: str
+    proves: tuple[str, ...] = ()
+
+
+CHECKERS: Final[dict[str, Checker]] = {
+    # Delivery.
+    "NoInvention": Checker(
+        "what is applied under a number is what was sent under it",
+        ("DIG-2", "DIG-4", "DIG-5", "SEQ-6"),
+    ),
+    "InOrderOnce": Checker(
+        "durable events are applied in the order of their numbers, each number once",
+        ("SEQ-3", "SEQ-4", "SEQ-5"),
+    ),
+    "NoHole": Checker(
+        "nothing durable is applied over a number that is neither applied, skipped nor lost",
+        ("SEQ-1", "SEQ-3", "SEQ-4"),
+    ),
+    "AckTruth": Checker(
+        "an acknowledgement never covers what is not settled where it comes from",
+        ("ACK-1", "ACK-2", "SKP-1"),
+    ),
+    "Durable": Checker("what is acknowledged as durable is in the store, for ever", ("ACK-3",)),
+    "Monotone": Checker("watermarks, credit and leases never go back within an epoch", ("ACK-1",)),
+    "Bounded": Checker(
+        "windows, rings, logs and queues stay within their limits", ("SEQ-3", "SEQ-7", "ACK-5")
+    ),
+    "SendOrder": Checker("first transmissions leave in the order of their numbers", ("SEQ-1", "SEQ-2")),
+    "SameBytes": Checker("a retransmission is the original, byte for byte", ("NAK-3", "SEQ-6")),
+    "AnsweredOnce": Checker("a frame is retransmitted at most once in its linger time", ("NAK-3",)),
+    "SkipHonest": Checker(
+        "a SKIP hides no durable event, but evicted ones whose documents it names", ("SKP-1", "SKP-2")
+    ),
+    "GapClosed": Checker(
+        "every gap ends in bounded time, by data, SKIP or an announced loss",
+        ("NAK-1", "NAK-2", "NAK-4", "SKP-3", "HBT-1"),
+    ),
+    "Lossless": Checker("a lossless link shows no gap: no NACK, no retransmission", ("SEQ-2",)),
+    # Resume.
+    "SingleWriter": Checker(
+        "only the connection of the highest attempt changes a session", ("RSM-2", "RSM-3")
+    ),
+    "EpochHonest": Checker("a server that lost its state never says that it resumed", ("RSM-5", "RSM-7")),
+    "VerdictTruth": Checker(
+        "WELCOME claims no more than is true, and its lost ranges are those that the client gave up",
+        ("RSM-6",),
+    ),
+    "ErrorBeforeClose": Checker(
+        "a close of the server has a declared code, and an ERROR goes before it", ("ERR-1",)
+    ),
+    "Isolation": Checker("nothing of a principal reaches another", ("SEC-4", "OBS-2")),
+    "NoAmplify": Checker("a stranger gets hardly more bytes than it sends"),
+    # Documents.
+    "TextAtVersion": Checker(
+        "a text that is not stale is the editor's of that version, at the server and at observers",
+        ("DOC-3", "EDT-1", "OBS-3", "OBS-5"),
+    ),
+    "DivergenceFound": Checker("a copy that differs is found at the next hash", ("DIV-1",)),
+    "PositionValid": Checker(
+        "a position shown is inside the text of its version", ("PRS-1", "PRS-2", "OBS-5")
+    ),
+    "Secret": Checker("nothing of an excluded document is kept or shown", ("SEC-3",)),
+    "CrashOnly": Checker("a reader of the journal who knows nothing else gets the server's texts"),
+    # Observers.
+    "FeedContinuity": Checker("updates join by their offsets, or a sync begins anew", ("OBS-4", "OBS-8")),
+    "FeedOrder": Checker("a client takes the server's numbers one after the other, none twice", ("SEQ-3",)),
+    "FilterHolds": Checker("an observer gets nothing that its filter leaves out", ("OBS-1",)),
+    # All of it.
+    "Conserved": Checker("every event that is taken is counted as one thing that became of it"),
+    "Converge": Checker(
+        "once the network is well, all copies become equal, the newest presence included",
+        ("COA-1", "COA-2", "DIV-2", "DIV-3", "DIV-4", "OBS-7", "RSM-8", "VER-1"),
+    ),
+    "Calm": Checker("once all is equal, nothing but heartbeats is sent, and no timer storms", ("HBT-1",)),
+    "Quiet": Checker("no exception comes out but the declared ones"),
+}
+"""Every checker. The requirements that a checker is said to prove are part of the specification's table."""
+
+
+class Violation(BaseException):
+    """A promise is broken. No handler of exceptions in the product may swallow it."""
+
+    def __init__(self, checker: str, detail: str) -> None:
+        assert checker in CHECKERS, checker
+        super().__init__(f"{checker}: {detail}")
+        self.checker = checker
+        self.detail = detail
+
+
+class Lineage:
+    """What one client process has sent in an epoch. A copied process begins with a copy of it."""
+
+    __slots__ = ("encoding", "evicted", "next", "sent", "taken")
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
+        self.sent: dict[int, bytes] = {}
+        self.next = 1
+        self.taken = 1
+        self.evicted: set[int] = set()
+
+    def fork(self) -> Lineage:
+        """The copy's own."""
+        other = Lineage(self.encoding)
+        other.sent = dict(self.sent)
+        other.next, other.taken, other.evicted = self.next, self.taken, set(self.evicted)
+        return other
+
+    def message(self, sequence: int) -> object:
+        """What was sent under a number."""
+        frame = self.sent[sequence]
+        return client_decoder(self.encoding).decode(body_of(frame, self.encoding))
+
+
+class Epoch:
+    """One life of a session's numbers: all that was sent and settled."""
+
+    def __init__(self, session: ServerSession, incarnation: int) -> None:
+        self.session_id = session.session_id
+        self.epoch = session.epoch
+        self.principal = session.principal
+        self.encoding = session.encoding
+        self.incarnation = incarnation
+        self.lineages: list[Lineage] = []
+        self.sent_down: dict[int, bytes] = {}
+        self.next_down = 1
+        self.settled = 1
+        """All numbers of the client below were applied, refused, skipped or lost."""
+        self.settled_ahead: set[int] = set()
+        self.last_durable = 0
+        self.events = 0
+        self.taken = 1
+        """All numbers of the server below were taken by some client."""
+        self.lease = 0
+        self.unsynced: dict[int, None] = {}
+        """Durable events that were applied and are not in the store."""
+        self.journal: list[Event] = []
+        self.lost: set[int] = set()
+
+    def settle(self, sequence: int) -> None:
+        """A number of the client is done with."""
+        if sequence == self.settled:
+            self.settled += 1
+            while self.settled in self.settled_ahead:
+                self.settled_ahead.remove(self.settled)
+                self.settled += 1
+        elif sequence > self.settled:
+            self.settled_ahead.add(sequence)
+
+    def is_settled(self, sequence: int) -> bool:
+        """Whether it was done with before."""
+        return sequence < self.settled or sequence in self.settled_ahead
+
+
+def body_of(frame: bytes, encoding: Encoding) -> bytes:
+    """The body of a frame, whose head is believed."""
+    if encoding is Encoding.MSGPACK:
+        return frame[24:]
+    return frame[frame.index(b"{") :]
