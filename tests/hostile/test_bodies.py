@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import msgspec
 import pytest
 
+from streamctx.limits import KIB
 from streamctx.vocabulary import Encoding
 from streamctx.wire.messages import DesignNode, DesignSelection, Focus, Subscribe, Update
 from tests.hostile.arena import Arena
@@ -18,6 +20,12 @@ pytestmark = pytest.mark.asyncio
 
 _pack = msgspec.msgpack.encode
 _LEVELS = 100_000
+_LENGTHS = (
+    (b"\xd9", 1), (b"\xda", 2), (b"\xdb", 4), (b"\xc4", 1), (b"\xc5", 2), (b"\xc6", 4), (b"\xc7", 2),
+    (b"\xc8", 3), (b"\xc9", 5), (b"\xdc", 2), (b"\xdd", 4), (b"\xde", 2), (b"\xdf", 4), (b"\xd8", 1),
+    (b"\xcf", 7), (b"\xcb", 7),
+)  # fmt: skip
+"""Heads of strings, bytes, extensions, arrays, maps and numbers, and how many bytes say how long they are."""
 
 
 def _with(name: str, raw_value: bytes, kind: str = "focus") -> bytes:
@@ -84,6 +92,44 @@ async def _is_malformed(raw: Raw, body: bytes) -> None:
 async def test_bad_messagepack_fails_alone(arena: Arena, body: bytes) -> None:
     async with arena.greeted() as raw:
         await _is_malformed(raw, body)
+
+
+_MORE_BODIES: tuple[bytes, ...] = (
+    # Around the depth at which the decoder gives up: whole and cut short, read and not read.
+    *(
+        _with(name, head * levels + tail, kind)
+        for levels in (33, 900, 999, 1000, 1001, 1100, 5000)
+        for name, kind, head in (("view", "focus", b"\x91"), ("ranges", "selection", b"\x91"))
+        for tail in (b"\xc0", b"")
+    ),
+    *(_with("x", b"\x91" * levels) for levels in (33, 900, 999, 1000, 1001, 1100)),
+    _with("x", b"\xdd\x00\x00\x00\x01" * 50_000),
+    _with("x", b"\xdd\xff\xff\xff\xff" * 900 + bytes(200 * KIB)),
+    _with("x", b"\xdf\xff\xff\xff\xff" * 900 + bytes(200 * KIB)),
+    # Every kind of length, stated and not there.
+    *(_with("x", head + b"\xff" * size) for head, size in _LENGTHS),
+    *(_with("view", head + b"\xff" * size) for head, size in _LENGTHS),
+    # Over the bound of a list, which is known before the first element is.
+    _with("changes", b"\xdd\x00\x00\x27\x11", kind="edit"),
+    _with("items", b"\xdc\x03\xe9", kind="diagnostics"),
+    # An extension where a value should be, and a map whose keys are no names.
+    _with("view", b"\xd4\x05a"),
+    _with("document", b"\xd6\xff\x00\x00\x00\x01"),
+    b"\x82\x91\x01\x02" + _pack("type") + _pack("focus"),
+    b"\x82\x81\x01\x02\x03" + _pack("type") + _pack("focus"),
+    b"\x82\xc4\x04type" + _pack("focus"),
+    _with("document", _pack(float("nan"))),
+    _with("document", _pack(float("inf"))),
+    _with("queued_ms", _pack(-(2**63))),
+    _with("queued_ms", _pack(2.0)),
+    _with("view", b"\xc3"),
+)
+
+
+async def test_bodies_at_the_edges_of_the_decoder_fail_alone(arena: Arena) -> None:
+    async with arena.greeted() as raw:
+        for body in _MORE_BODIES:
+            await _is_malformed(raw, body)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +216,33 @@ async def test_unknown_fields_are_ignored_at_every_depth(arena: Arena) -> None:
         await raw.push(b'{"type":"focus","x":[1e999,-0,"\\u0000",{"":null}]}')
         await raw.applied(1)
         assert not raw.errors
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\xdd" + (250_000).to_bytes(4, "big") + b"\xc0" * 250_000,
+        b"\xdd" + (250_000).to_bytes(4, "big") + b"\x90" * 250_000,
+        b"\xdd" + (250_000).to_bytes(4, "big") + b"\x80" * 250_000,
+        b"\xdf"
+        + (50_000).to_bytes(4, "big")
+        + b"".join(_pack(2**20 * n) + b"\xc0" for n in range(50_000))[:250_000],
+        b"\xde\xff\xff" + b"".join(b"\xcd" + n.to_bytes(2, "big") + b"\xc0" for n in range(0xFFFF))[:250_000],
+        b"\xc6" + (250_000).to_bytes(4, "big") + bytes(250_000),
+        b"\xc9" + (250_000).to_bytes(4, "big") + b"\x05" + bytes(250_000),
+        b"\xdd" + (800).to_bytes(4, "big") + (b"\x91" * 300 + b"\xc0") * 800,
+    ],
+    ids=lambda value: f"{value[:8].hex()}-{len(value)}",
+)
+async def test_large_value_that_nobody_reads_is_skipped_quickly(arena: Arena, value: bytes) -> None:
+    async with arena.greeted() as raw:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        numbers = [await raw.push(_with("x", value)) for _ in range(8)]
+        await raw.applied(numbers[-1])
+        # Some of them are cut short, which is malformed, and all of them cost next to nothing.
+        assert {error.code for error in raw.errors} <= {"malformed"}
+        assert loop.time() - started < 1
 
 
 async def test_last_of_two_equal_keys_is_the_one_that_counts_everywhere(arena: Arena) -> None:
