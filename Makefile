@@ -61,6 +61,14 @@ schema: $(READY) ## Write protocol/schema/ anew from the message structs
 replay-matrix: $(READY) ## Replay recorded editing over every kind of bad connection
 	$(BIN)/python -m tests.e2e.replay_matrix $(ARGS)
 
+.PHONY: autobahn
+autobahn: $(READY) ## Test WebSocket conformance with Autobahn (needs a Python 2.7, such as pyenv's)
+	$(BIN)/python -m tests.autobahn.run fast
+
+.PHONY: autobahn-all
+autobahn-all: $(READY) ## The same with all 517 cases, in minutes
+	$(BIN)/python -m tests.autobahn.run all
+
 .PHONY: bench-text
 bench-text: $(BENCH_READY) ## Compare the document text with other text structures
 	$(BIN)/python -m benchmarks.bench_text_buffer $(ARGS)
@@ -77,7 +85,7 @@ lock: ## Pin the newest allowed versions anew in requirements/*.txt
 
 .PHONY: clean
 clean: ## Remove .venv and everything else that was made here
-	rm -rf $(VENV) .venv-lock build dist htmlcov .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf $(VENV) .venv-lock .venv-autobahn build dist htmlcov .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache \
 		.import_linter_cache
 	find streamctx tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -22,6 +22,7 @@ GENERATED = {
     ".pytest_cache",
     ".ruff_cache",
     ".venv",
+    ".venv-autobahn",
     ".venv-lock",
     "__pycache__",
     "build",
