@@ -13,10 +13,11 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from streamctx.core.documents.parts import PART_CHARACTERS, cut, part_count
+from streamctx.core.documents.parts import cut, part_characters, part_count
 from streamctx.core.documents.units import length_in
 from streamctx.core.session.feed_log import FeedEntry, FeedLog
 from streamctx.core.session.uri_pattern import uri_matches
+from streamctx.limits import Limits
 from streamctx.vocabulary import Encoding, Unit
 from streamctx.wire.codec import encode_body
 from streamctx.wire.messages import (
@@ -112,6 +113,7 @@ class Feed:
         "_has_begun",
         "_log",
         "_min_interval_s",
+        "_part_characters",
         "_position",
         "_state",
         "_told",
@@ -131,14 +133,14 @@ class Feed:
         encoding: Encoding,
         filter_: FeedFilter,
         min_interval_s: float,
-        frame_bytes_max: int,
+        limits: Limits,
         reason: SyncReason = "subscribed",
     ) -> None:
         """Start with a `sync`.
 
         Args:
             min_interval_s: At least so long between two updates; the state is sent at once.
-            frame_bytes_max: No body is longer than fits a frame of this size.
+            limits: No body is longer than fits a frame, no text in it longer than a part may be.
         """
         self.source = source
         self._log = source.log
@@ -157,7 +159,8 @@ class Feed:
             else (unit, encoding, filter_)
         )
         self._min_interval_s = min_interval_s
-        self._frame_bytes_max = frame_bytes_max
+        self._frame_bytes_max = limits.frame_bytes_max
+        self._part_characters = part_characters(limits)
         self._due_at = 0.0
         self._position = 0
         self._told = 0
@@ -346,13 +349,14 @@ class Feed:
         text = event.text
         assert text is not None
         length = event.length if self._unit is self.source.source_unit else length_in(text, self._unit)
-        if len(text) <= PART_CHARACTERS:
+        if len(text) <= self._part_characters:
             return msgspec.structs.replace(event, length=length), None
-        return msgspec.structs.replace(event, length=length, text=None, parts=part_count(text)), text
+        parts = part_count(text, self._part_characters)
+        return msgspec.structs.replace(event, length=length, text=None, parts=parts), text
 
     def _part_messages(self, announced: FeedEvent, text: str, offset: int) -> Iterator[Message]:
         assert isinstance(announced, Open | Snapshot)
-        for index, piece in enumerate(cut(text)):
+        for index, piece in enumerate(cut(text, self._part_characters)):
             part = Part(document=announced.document, version=announced.version, index=index, text=piece)
             yield self._update((part,), offset, offset)
 

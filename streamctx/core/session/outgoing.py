@@ -10,7 +10,7 @@ from collections import deque
 
 import msgspec
 
-from streamctx.core.documents.parts import PART_CHARACTERS, part_count
+from streamctx.core.documents.parts import part_characters, part_count
 from streamctx.core.documents.presence import key_of
 from streamctx.core.documents.text_digest import text_hash
 from streamctx.core.documents.units import well_formed
@@ -40,9 +40,6 @@ __all__ = ["Outgoing"]
 _VERSION_EDITS = 64
 _EVENT_WEIGHT = 150
 _FRAME_OVERHEAD_BYTES = 64
-_BYTES_OF_CHARACTER_MAX = 6
-"""Of one code point in a body: JSON escapes a control character with six."""
-_FIELDS_BYTES = 1024
 _REOPENS_MAX = 3
 _DOCUMENT_ENDS = frozenset({ErrorCode.TOO_LARGE, ErrorCode.LIMIT, ErrorCode.EXCLUDED, ErrorCode.UNVERIFIABLE})
 
@@ -82,14 +79,7 @@ class Outgoing:
     @limits.setter
     def limits(self, limits: Limits) -> None:
         self._limits = limits
-        self._part_characters = max(
-            1,
-            min(
-                PART_CHARACTERS,
-                limits.part_text_bytes_max // 4,
-                (limits.frame_bytes_max - _FIELDS_BYTES) // _BYTES_OF_CHARACTER_MAX,
-            ),
-        )
+        self._part_characters = part_characters(limits)
 
     @property
     def is_full(self) -> bool:

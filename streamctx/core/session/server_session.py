@@ -464,7 +464,7 @@ class ServerSession:
             encoding=self.encoding,
             filter_=FeedFilter(documents=subscribe.documents, presence=subscribe.presence),
             min_interval_s=subscribe.min_interval_ms / 1000,
-            frame_bytes_max=self.limits.frame_bytes_max,
+            limits=self.limits,
         )
         source.observers[self] = source.observers.get(self, 0) + 1
         source.observers_changed()

@@ -12,7 +12,7 @@ from streamctx.core.session.live_context import LiveContext, TextBudget
 from streamctx.core.session.observed import ObservedSession
 from streamctx.core.session.observer_feed import Feed, FeedFilter
 from streamctx.errors import RemoteProtocolError
-from streamctx.limits import DEFAULT_LIMITS
+from streamctx.limits import DEFAULT_LIMITS, Limits
 from streamctx.vocabulary import Encoding, HashAlgorithm, Unit
 from streamctx.wire.changes import Change
 from streamctx.wire.codec import server_decoder
@@ -96,11 +96,11 @@ class Reader:
         encoding: Encoding = Encoding.MSGPACK,
         filter_: FeedFilter = EVERYTHING,
         min_interval_s: float = 0.0,
-        frame_bytes_max: int = 256 * 1024,
+        limits: Limits = LIMITS,
     ) -> None:
         source.log.units = tuple(sorted({*source.log.units, unit} - {source.source_unit}))
         self.encoding = encoding
-        self.frame_bytes_max = frame_bytes_max
+        self.limits = limits
         self.feed = Feed(
             source,
             subscription=1,
@@ -108,14 +108,14 @@ class Reader:
             encoding=encoding,
             filter_=filter_,
             min_interval_s=min_interval_s,
-            frame_bytes_max=frame_bytes_max,
+            limits=limits,
         )
-        self.observed = ObservedSession("s", unit=unit, limits=LIMITS)
+        self.observed = ObservedSession("s", unit=unit, limits=limits)
 
     def read(self, now: float = 0.0) -> list[Sync | Update | Synced]:
         found: list[Sync | Update | Synced] = []
         while (body := self.feed.next_body(now)) is not None:
-            assert len(body) < self.frame_bytes_max
+            assert len(body) < self.limits.frame_bytes_max
             message = server_decoder(self.encoding).decode(body)
             assert isinstance(message, Sync | Update | Synced)
             self.observed.receive(message)
@@ -225,6 +225,28 @@ def test_a_long_text_comes_in_parts_and_events_after_it(length: int, is_live: bo
     parts = 0 if told <= 16_384 else -(-told // 16_384)
     assert sum(isinstance(event, Part) for event in events) == parts
     assert reader.observed.text(1) == "x" + "é" * length
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("character", ["\x01", "x", "😀"])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        replace(DEFAULT_LIMITS, part_text_bytes_max=400),
+        replace(DEFAULT_LIMITS, part_text_bytes_max=4_000, frame_bytes_max=4_096),
+    ],
+)
+def test_a_text_keeps_to_the_limits_that_the_server_told(
+    limits: Limits, character: str, encoding: Encoding
+) -> None:
+    source = Source()
+    source.open(character * 2_000)
+    reader = Reader(source, encoding=encoding, limits=limits)
+    reader.read()
+    source.open(character * 2_001)
+    reader.read()
+    assert reader.observed.text(1) == character * 2_001
+    assert reader.feed.unencodable == 0
 
 
 def test_who_falls_behind_the_log_is_given_the_state_anew_with_the_reason() -> None:
