@@ -18,10 +18,13 @@ from streamctx.wire.messages import Focus
 from tests.hostile import (
     test_bodies,
     test_documents,
+    test_endings,
     test_frames,
     test_handshake,
+    test_requests,
     test_resources,
     test_sequences,
+    test_takeovers,
 )
 from tests.hostile.arena import LIMITS, Arena, log_faults, neighbour, until
 
@@ -29,15 +32,25 @@ __all__: list[str] = []
 
 _GROWTH_KIB_MAX = 32 * 1024
 _ROOT = Path(__file__).parents[2]
-_MODULES = (test_handshake, test_frames, test_bodies, test_sequences, test_documents, test_resources)
+_MODULES = (
+    test_requests,
+    test_handshake,
+    test_frames,
+    test_endings,
+    test_bodies,
+    test_sequences,
+    test_takeovers,
+    test_documents,
+    test_resources,
+)
 
 Attack = Callable[[Arena], Awaitable[None]]
 
 
 def _attacks(module: ModuleType) -> Iterator[tuple[str, Attack]]:
-    """The tests of a module, with every set of their parameters."""
+    """The tests of a module that attack an arena, with every set of their parameters."""
     for name, test in vars(module).items():
-        if not name.startswith("test_") or not inspect.iscoroutinefunction(test):
+        if not name.startswith("test_") or "arena" not in inspect.signature(test).parameters:
             continue
         choices: list[list[dict[str, object]]] = []
         for mark in getattr(test, "pytestmark", []):
@@ -119,3 +132,9 @@ async def test_server_does_not_grow_by_attacks(tmp_path: Path) -> None:
         worst = sorted(grown.items(), key=lambda item: -item[1])[:8]
         assert last - first <= _GROWTH_KIB_MAX, worst
     assert log_faults(log.read_text(errors="replace").splitlines()) == []
+
+
+def test_every_module_with_attacks_is_among_them() -> None:
+    folder = Path(__file__).parent
+    attacking = {path.stem for path in folder.glob("test_*.py") if "(arena: Arena" in path.read_text()}
+    assert {module.__name__.rpartition(".")[2] for module in _MODULES} == attacking - {"test_memory"}
