@@ -16,7 +16,7 @@ from typing import Any
 from streamctx.limits import DEFAULT_LIMITS, Limits
 from tests.hostile.arena import Arena, log_faults
 
-__all__ = ["Child", "ClientProcess", "ServerProcess", "client_process", "server_process"]
+__all__ = ["Assistant", "Child", "ServerProcess", "client_process", "flood_process", "server_process"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -174,31 +174,44 @@ def _address(ready_file: Path) -> tuple[int, str]:
     return port, Path(ready["token_file"]).read_text().strip()
 
 
-class ClientProcess(Child):
-    """Clients in a process of their own, see `tests.chaos.client_process`."""
+class Assistant(Child):
+    """A process that says `ready`, works until its input ends, and then says in JSON what it did."""
 
-    async def finish(self) -> list[dict[str, Any]]:
-        """Have all confirmed, and end it; returns what each client was."""
+    async def finish(self) -> Any:
+        """Have it end well; returns what it did."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
         async with asyncio.timeout(_STOP_S_MAX):
-            clients: list[dict[str, Any]] = json.loads(await self.process.stdout.readline())
+            done = json.loads(await self.process.stdout.readline())
         assert await self.exit_status() == 0
-        return clients
+        return done
 
 
 @contextlib.asynccontextmanager
 async def client_process(
     url: str, token: str, limits: Limits, *kinds: str, environ: Mapping[str, str] | None = None
-) -> AsyncIterator[ClientProcess]:
-    """Run clients; they are connected."""
+) -> AsyncIterator[Assistant]:
+    """Run clients, see `tests.chaos.client_process`; `finish` returns the counters of each."""
     arguments = ["-m", "tests.chaos.client_process", url, token, _to_json(limits), *kinds]
-    async with _child(arguments, environ or {}) as started:
+    async with _assistant(arguments, environ or {}) as assistant:
+        yield assistant
+
+
+@contextlib.asynccontextmanager
+async def flood_process(port: int, token: str) -> AsyncIterator[Assistant]:
+    """Run attackers, see `tests.chaos.flood_process`; `finish` returns how often each of them came."""
+    async with _assistant(["-m", "tests.chaos.flood_process", str(port), token], {}) as assistant:
+        yield assistant
+
+
+@contextlib.asynccontextmanager
+async def _assistant(arguments: Sequence[str], environ: Mapping[str, str]) -> AsyncIterator[Assistant]:
+    async with _child(arguments, environ) as started:
         assert started.process.stdout is not None
         async with asyncio.timeout(_START_S_MAX):
             assert await started.process.stdout.readline() == b"ready\n"
-        yield ClientProcess(started.process)
+        yield Assistant(started.process)
 
 
 def _to_json(limits: Limits) -> str:
