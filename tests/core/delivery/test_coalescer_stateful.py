@@ -38,8 +38,12 @@ class CoalescerMachine(RuleBasedStateMachine):
         """What the reader has of each key."""
         self.dropped = self.forgotten = 0
 
-    @rule(key=KEYS)
-    def put(self, key: str) -> None:
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=4))
+    def put(self, keys: list[str]) -> None:
+        for key in keys:
+            self._put(key)
+
+    def _put(self, key: str) -> None:
         self.last_value += 1
         self.coalescer.put(key, self.last_value)
         if key in dict(self.dirty):
@@ -55,8 +59,12 @@ class CoalescerMachine(RuleBasedStateMachine):
                 self.dropped += 1
         self.dirty.append((key, self.last_value))
 
-    @rule()
-    def pop(self) -> None:
+    @rule(count=st.integers(1, 4))
+    def pop(self, count: int) -> None:
+        for _ in range(count):
+            self._pop()
+
+    def _pop(self) -> None:
         popped = self.coalescer.pop()
         if not self.dirty:
             assert popped is None
@@ -111,4 +119,4 @@ class CoalescerMachine(RuleBasedStateMachine):
 
 
 TestCoalescer = CoalescerMachine.TestCase
-TestCoalescer.settings = machine_settings(examples=80, steps=40)
+TestCoalescer.settings = machine_settings(examples=150, steps=40)
