@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -113,34 +112,6 @@ def test_every_batch_gives_the_text_of_the_model_or_is_refused_and_changes_nothi
         assert buffer.byte_length == size(text, Unit.UTF_8)
         for algorithm in HashAlgorithm:
             assert buffer.hash(algorithm) == text_hash(text, algorithm)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(60))
-def test_a_long_session_of_edits_and_refusals_stays_with_the_model(seed: int) -> None:
-    source = random.Random(seed)
-    layout, unit = source.choice(LAYOUTS), source.choice(list(Unit))
-    text = "".join(source.choices(PIECES, k=source.randrange(60)))
-    buffer = TextBuffer(text, unit=unit, layout=layout)
-    for _ in range(60):
-        plans = [
-            Plan(
-                start := source.randrange(2000),
-                start + source.choice([0, 1, 2, 3, 50]),
-                "".join(source.choices(PIECES, k=source.choice([0, 1, 1, 2, 12]))),
-                fault=source.choice(["", "", "", "", "", "line"]),
-            )
-            for _ in range(source.randrange(1, 4))
-        ]
-        changes = _changes(plans, text, unit, simultaneous=False)
-        try:
-            text = apply_to_model(text, changes, unit, simultaneous=False)
-        except Refused:
-            with pytest.raises(EventRefused):
-                buffer.apply(changes)
-        else:
-            buffer.apply(changes)
-        assert state(buffer) == state(TextBuffer(text, unit=unit))
 
 
 @settings(max_examples=300)
