@@ -7,6 +7,7 @@ sends what `data_to_send` returns and hands `next_event` to the application.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -115,6 +116,8 @@ class ClientSession:
         self.session_id: str | None = None
         self.subscriptions: dict[int, Subscribe] = {}
         self._unanswered: dict[int, float] = {}
+        self._asked_anew: dict[int, float] = {}
+        self._anew_due: dict[int, float] = {}
         self.observed: dict[tuple[int, str], ObservedSession] = {}
         self.resumes = 0
         self.resets = 0
@@ -410,7 +413,7 @@ class ClientSession:
         """Stop observing."""
         if self.subscriptions.pop(subscription, None) is not None:
             self._outgoing.enqueue(Unsubscribe(subscription=subscription), 0, now)
-        self._unanswered.pop(subscription, None)
+        self._forget_asked(subscription)
         for key in [key for key in self.observed if key[0] == subscription]:
             del self.observed[key]
 
@@ -496,6 +499,8 @@ class ClientSession:
             due = repair_due if due is None else min(due, repair_due)
             if self._unanswered:
                 due = min(due, min(self._unanswered.values()) + _ANSWER_TIMEOUT_S)
+            if self._anew_due:
+                due = min(due, *self._anew_due.values())
         return due
 
     def handle_timeout(self, now: float) -> None:
@@ -513,6 +518,8 @@ class ClientSession:
             self._delivery.handle_timeout(now)
             if self._unanswered:
                 self._ask_again(now)
+            if self._anew_due:
+                self._ask_due_anew(now)
         self._outgoing.put_due_versions(now)
 
     def data_to_send(self, now: float) -> list[bytes]:
@@ -645,6 +652,7 @@ class ClientSession:
             self.resets += 1
             self._outgoing.open_anew(now)
             self.observed.clear()
+            self._anew_due.clear()
             for subscribe in self.subscriptions.values():
                 self._ask_for(subscribe, now)
 
@@ -699,6 +707,25 @@ class ClientSession:
                 if self.is_settled:
                     self._ask_for(self.subscriptions[subscription], now)
 
+    def _ask_anew(self, subscription: int, now: float) -> None:
+        """Ask at once, but when a feed keeps breaking: that would go on as fast as the link carries it (OBS-4)."""
+        due = self._asked_anew.get(subscription, -math.inf) + _ANSWER_TIMEOUT_S
+        if now < due:
+            self._anew_due[subscription] = due
+            return
+        self._asked_anew[subscription] = now
+        self._ask_for(self.subscriptions[subscription], now)
+
+    def _ask_due_anew(self, now: float) -> None:
+        for subscription, due in list(self._anew_due.items()):
+            if now >= due:
+                del self._anew_due[subscription]
+                self._ask_anew(subscription, now)
+
+    def _forget_asked(self, subscription: int) -> None:
+        for asked in (self._unanswered, self._asked_anew, self._anew_due):
+            asked.pop(subscription, None)
+
     # What the server says.
 
     def _take(self, sequence: int, item: Item, now: float) -> None:
@@ -712,6 +739,7 @@ class ClientSession:
             self._take_error(item, now)
         elif isinstance(item, Subscribed):
             self._unanswered.pop(item.subscription, None)
+            self._anew_due.pop(item.subscription, None)
             self._events.append(item)
         elif isinstance(item, GoAway):
             self._events.append(Draining(item.retry_ms))
@@ -728,7 +756,7 @@ class ClientSession:
             return
         if error.subscription is not None:
             self.subscriptions.pop(error.subscription, None)
-            self._unanswered.pop(error.subscription, None)
+            self._forget_asked(error.subscription)
         self._events.append(Refusal(error))
 
     def _take_feed(self, subscription: int, message: Message, now: float) -> None:
@@ -751,7 +779,7 @@ class ClientSession:
             # A copy that does not fit is worth nothing: ask for the state anew.
             self.resubscribed += 1
             del self.observed[key]
-            self._ask_for(self.subscriptions[subscription], now)
+            self._ask_anew(subscription, now)
             return
         self._events.append(
             FeedChanged(

@@ -47,6 +47,8 @@ from streamctx.wire.messages import (
     SnapshotRequest,
     Subscribe,
     Subscribed,
+    Sync,
+    Update,
     Version,
     Welcome,
 )
@@ -110,11 +112,11 @@ class Client:
             out.append(message)
         return [message for message in out if not isinstance(message, UNNUMBERED)]
 
-    def hear(self, message: Message, *, is_numbered: bool = True) -> None:
+    def hear(self, message: Message, *, is_numbered: bool = True, stream: int = 0) -> None:
         sequence = self.server_next if is_numbered else 0
         self.server_next += is_numbered
         body = encode_body(message, Encoding.MSGPACK)
-        data = pack_frame(body, encoding=Encoding.MSGPACK, digest=XXH3, sequence=sequence)
+        data = pack_frame(body, encoding=Encoding.MSGPACK, digest=XXH3, sequence=sequence, stream=stream)
         self.session.receive(data, self.now)
 
     def acknowledge(self) -> None:
@@ -262,6 +264,59 @@ def test_a_subscription_that_is_never_answered_is_asked_for_again() -> None:
     assert [(type(message), getattr(message, "subscription", 0)) for message in client.pump()] == [
         (Subscribe, subscription)
     ]
+
+
+def break_feeds(client: Client, *subscriptions: int) -> None:
+    """Answer a `subscribe` of each, and show what does not join."""
+    for subscription in subscriptions:
+        client.hear(Subscribed(subscription=subscription, sessions=("s",)))
+        sync = Sync(session="s", epoch="e", offset=0, reason="subscribed", client=ClientInfo(name="p"))
+        client.hear(sync, stream=subscription)
+        client.hear(Update(session="s", from_=7, to=8, events=()), stream=subscription)
+
+
+def test_a_feed_that_breaks_is_asked_for_at_once_and_one_that_keeps_breaking_every_five_seconds() -> None:
+    client = Client().connect()
+    assert client.session.subscribe("s", 0.0) == 1
+    assert types(client.pump()) == [Subscribe]
+    client.acknowledge()
+    asked = []
+    break_feeds(client, 1)
+    while client.now < 17.0 and len(asked) < 9:
+        if types(client.pump()) == [Subscribe]:
+            asked.append(client.now)
+            client.acknowledge()
+            break_feeds(client, 1)
+        else:
+            client.now = max(client.now, client.session.next_timeout() or 0.0)
+            client.session.handle_timeout(client.now)
+    assert asked == [0.0, 5.0, 10.0, 15.0]
+
+
+def test_a_feed_that_keeps_breaking_does_not_delay_another() -> None:
+    client = Client().connect()
+    for subscription in (1, 2):
+        assert client.session.subscribe("s", 0.0) == subscription
+    client.pump()
+    break_feeds(client, 1)
+    client.now = 1.0
+    break_feeds(client, 1, 2)
+    assert [message.subscription for message in client.pump() if isinstance(message, Subscribe)] == [1, 2]
+
+
+def test_a_broken_feed_is_asked_for_however_busy_the_client_is_and_not_once_it_is_unwanted() -> None:
+    client = Client().connect()
+    for _ in range(2):
+        client.session.subscribe("s", 0.0)
+    break_feeds(client, 1, 2)
+    client.pump()
+    break_feeds(client, 1, 2)
+    client.session.unsubscribe(2, 0.0)
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.pump()
+    client.now = 5.0
+    client.session.handle_timeout(client.now)
+    assert [message.subscription for message in client.pump() if isinstance(message, Subscribe)] == [1]
 
 
 def test_an_excluded_document_is_never_sent_again_and_one_over_a_limit_is_tried_in_a_new_epoch() -> None:
