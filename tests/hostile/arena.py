@@ -110,7 +110,7 @@ async def neighbour(arena: Arena) -> AsyncIterator[None]:
 
         async def edit() -> tuple[int, str]:
             version, edited = 1, text
-            while not is_over.is_set() or version < 10:
+            while not is_over.is_set() or version < 5:
                 change = Change(0, 0, 0, 0, "é" if version % 2 else "x\n")
                 edited = change.text + edited
                 await producer.push(Edit(document=1, base=version, version=version + 1, changes=(change,)))
