@@ -1,6 +1,6 @@
-"""How long the state machines of Hypothesis run.
+"""How long the state machines of Hypothesis, and what is like them, run.
 
-`STREAMCTX_EXAMPLES=20` makes every machine run twenty times as many examples; `--timeout=0` then lets them.
+`STREAMCTX_EXAMPLES=20` makes each try twenty times as many examples; `--timeout=0` gives it the time.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ __all__ = ["machine_settings"]
 _FACTOR = int(os.environ.get("STREAMCTX_EXAMPLES", "1"))
 
 
-def machine_settings(*, examples: int, steps: int) -> settings:
-    """So many runs of so many steps; how fast the machine is at the moment is no reason to fail."""
+def machine_settings(*, examples: int, steps: int = 50) -> settings:
+    """So many runs, of so many steps if they have any; a busy computer is no reason to fail."""
     return settings(
         max_examples=examples * _FACTOR,
         stateful_step_count=steps,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import pytest
 from hypothesis import strategies as st
@@ -16,60 +14,15 @@ from streamctx.core.documents.text_digest import text_hash
 from streamctx.errors import ErrorCode, EventRefused
 from streamctx.vocabulary import HashAlgorithm, Unit
 from streamctx.wire.changes import Change
-from tests.core.documents.text_model import LAYOUTS, PIECES
-from tests.core.documents.utf_16_model import Boundary, Span, UnitText, overlap, units_of
+from tests.core.documents.edit_plans import BATCHES, PLANS, TEXTS, Plan, change_of, plan_batch, span_of
+from tests.core.documents.text_model import LAYOUTS
+from tests.core.documents.utf_16_model import UnitText, overlap, units_of
 from tests.core.machines import machine_settings
 
 __all__: list[str] = []
 
 UNITS = st.sampled_from(list(Unit))
-LINE_ENDS = st.sampled_from(["\n", "\r", "\r\n"])
-PIECE = LINE_ENDS | st.sampled_from(["x", "😀", "é", "a long word"]) | st.sampled_from(PIECES)
-TEXTS = st.just("") | st.lists(PIECE, min_size=6, max_size=15).map("".join)
-SHORT_TEXTS = st.just("") | LINE_ENDS | st.lists(PIECE, min_size=1, max_size=4).map("".join)
-LENGTHS = st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3, 99])
-
-
-class Plan(NamedTuple):
-    """A change before it is known which places there are: any numbers will do."""
-
-    is_at_line_end: bool
-    start: int
-    length: int
-    text: str
-    states_length: bool
-
-
-PLANS = st.builds(
-    Plan,
-    is_at_line_end=st.booleans(),
-    start=st.integers(0, 99),
-    length=LENGTHS,
-    text=SHORT_TEXTS,
-    states_length=st.booleans(),
-)
-BATCHES = st.lists(PLANS, min_size=1, max_size=3)
 FAULTS = st.sampled_from(["line", "character", "within", "reversed", "longer", "shorter", "surrogate"])
-
-
-def span_of(plan: Plan, model: UnitText) -> tuple[Boundary, Boundary]:
-    """Two places in the text; beside a line end is where editors differ."""
-    boundaries = model.boundaries()
-    starts: Sequence[int] = range(len(boundaries))
-    if plan.is_at_line_end:
-        units = [0, *model.units, 0]
-        beside = [n for n, place in enumerate(boundaries) if {10, 13} & {*units[place.at : place.at + 2]}]
-        starts = beside or starts
-    start = starts[plan.start % len(starts)]
-    return boundaries[start], boundaries[min(start + plan.length, len(boundaries) - 1)]
-
-
-def change_of(plan: Plan, model: UnitText, unit: Unit) -> tuple[Change, Span]:
-    """The change in a unit, and what of the text it replaces."""
-    start, end = span_of(plan, model)
-    old_length = model.length(unit, start.at, end.at) if plan.states_length else None
-    change = Change(*start.position(unit), *end.position(unit), plan.text, old_length)
-    return change, (start.at, end.at)
 
 
 def spoil(fault: str, plan: Plan, model: UnitText, unit: Unit) -> tuple[Change, ErrorCode]:
@@ -113,30 +66,10 @@ class TextBufferMachine(RuleBasedStateMachine):
             for unit, layout in zip(Unit, layouts, strict=True)
         }
 
-    def plan_batch(
-        self, plans: Sequence[Plan], unit: Unit, *, simultaneous: bool
-    ) -> tuple[list[Change], UnitText]:
-        """Changes that are all legal, and the text that they lead to."""
-        changes: list[Change] = []
-        if not simultaneous:
-            model = self.model
-            for plan in plans:
-                change, span = change_of(plan, model, unit)
-                changes.append(change)
-                model = model.replace([span], [plan.text])
-            return changes, model
-        spans: list[Span] = []
-        for plan in plans:
-            change, span = change_of(plan, self.model, unit)
-            if not any(overlap(span, other) for other in spans):
-                changes.append(change)
-                spans.append(span)
-        return changes, self.model.replace(spans, [change.text for change in changes])
-
     @rule(batches=st.lists(st.tuples(UNITS, BATCHES, st.booleans(), st.booleans()), min_size=1, max_size=4))
     def edit(self, batches: list[tuple[Unit, list[Plan], bool, bool]]) -> None:
         for unit, plans, simultaneous, asks_before in batches:
-            changes, after = self.plan_batch(plans, unit, simultaneous=simultaneous)
+            changes, after = plan_batch(plans, self.model, unit, simultaneous=simultaneous)
             buffer = self.buffers[unit]
             others = [other for other in Unit if other is not unit]
             if asks_before:
@@ -165,7 +98,7 @@ class TextBufferMachine(RuleBasedStateMachine):
         self, unit: Unit, before: list[Plan], simultaneous: bool, spoilt: list[tuple[Plan, str, bool]]
     ) -> None:
         """A batch of which one change is wrong, and those before it are made in vain."""
-        changes, after = self.plan_batch(before, unit, simultaneous=simultaneous)
+        changes, after = plan_batch(before, self.model, unit, simultaneous=simultaneous)
         buffer = self.buffers[unit]
         for plan, fault, converts in spoilt:
             wrong, code = spoil(fault, plan, self.model if simultaneous else after, unit)
