@@ -283,6 +283,27 @@ async def test_pong_comes_before_the_answer_to_a_message_that_ended_after_the_pi
 
 
 @pytest.mark.asyncio
+async def test_message_between_fragments_is_an_error_in_a_read_of_its_own_too() -> None:
+    async with _echo() as echo, echo.websocket() as client:
+        await client.send(frame(0x01, b"begun") + frame(0x89))
+        assert await client.frame() == (0x8A, b"")
+
+        await client.send(frame(0x81, b"another"))
+
+        assert await client.close_code() == 1002
+        assert echo.handler.received == []
+
+
+@pytest.mark.asyncio
+async def test_answered_close_frees_the_connection_without_waiting_for_the_client() -> None:
+    async with _echo(Limits(close_wait_s=60)) as echo, echo.websocket() as client:
+        await client.send(frame(0x88, b"\x03\xe8"))
+
+        assert await client.close_code() == 1000
+        await _until(lambda: not echo.count("websockets_open"))
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("data", "code"),
     [
