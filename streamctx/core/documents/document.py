@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from streamctx.core.documents.text_buffer import TextBuffer
+from streamctx.core.documents.translation import is_plain
 from streamctx.errors import ErrorCode, EventRefused
 from streamctx.limits import Limits
 from streamctx.vocabulary import HashAlgorithm, Unit
@@ -67,8 +68,10 @@ class Document:
         "hash_algorithm",
         "is_stale",
         "metadata",
+        "plain_since",
         "saved_version",
         "stale_reason",
+        "text_since",
         "unfit_count",
         "unit",
         "verified_version",
@@ -93,6 +96,10 @@ class Document:
         self.unfit_count = 0
         """Texts in a row that were refused; counted by the session, reset by a fitting one."""
         self.edit_count = 0
+        self.text_since = opened.version
+        """The lowest version that had the present text."""
+        self.plain_since: int | None = None
+        """The lowest version since which the text has been plain (`is_plain`); `None` if it is not now."""
 
     @property
     def alias(self) -> int:
@@ -199,7 +206,8 @@ class Document:
         if isinstance(message, Open):
             self.metadata = _without_text(message)
         self.buffer = buffer
-        self.version = message.version
+        self.version = self.text_since = message.version
+        self.plain_since = message.version if is_plain(buffer) else None
         self.verified_version = message.version
         self.is_stale = False
         self.unfit_count = 0
@@ -244,8 +252,12 @@ class Document:
         else:
             buffer.apply(edit.changes, simultaneous=simultaneous)
             converted = {}
-        self.version = edit.version
+        self.version = self.text_since = edit.version
         self.edit_count += 1
+        if not is_plain(buffer):
+            self.plain_since = None
+        elif self.plain_since is None:
+            self.plain_since = edit.version
         return converted
 
     def verify(self, version: Version) -> None:

@@ -19,7 +19,7 @@ _FIELDS_BYTES = 1024
 
 
 def part_characters(limits: Limits) -> int:
-    """How many code points one message may carry so that it keeps to the limits, whatever they are (LIM-1)."""
+    """How many code points one message may carry and keep to the limits, whatever they are (LIM-1)."""
     in_frame = (limits.frame_bytes_max - _FIELDS_BYTES) // _BYTES_OF_CHARACTER_MAX
     return max(1, min(PART_CHARACTERS, limits.part_text_bytes_max // 4, in_frame))
 

@@ -16,9 +16,17 @@ from streamctx.wire.messages import (
     Selection,
 )
 
-__all__ = ["translations"]
+__all__ = ["is_plain", "translations"]
 
 E = TypeVar("E")
+
+
+def is_plain(buffer: TextBuffer) -> bool:
+    """Whether a text is known to be all ASCII, so that every unit counts alike.
+
+    Of one that is counted in UTF-8 it is not known: its length is that of its bytes, whatever they are.
+    """
+    return buffer.length == buffer.byte_length and buffer.unit is not Unit.UTF_8
 
 
 def translations(event: E, buffer: TextBuffer, units: Iterable[Unit]) -> dict[Unit, E]:
@@ -29,8 +37,8 @@ def translations(event: E, buffer: TextBuffer, units: Iterable[Unit]) -> dict[Un
     Returns:
         The event by unit; empty where all units give the same numbers.
     """
-    if buffer.length == buffer.byte_length and buffer.unit is not Unit.UTF_8:
-        return {}  # All ASCII: every unit counts alike.
+    if is_plain(buffer):
+        return {}
     return {unit: _translated(event, buffer, unit) for unit in units if unit is not buffer.unit}
 
 

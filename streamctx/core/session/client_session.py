@@ -708,7 +708,7 @@ class ClientSession:
                     self._ask_for(self.subscriptions[subscription], now)
 
     def _ask_anew(self, subscription: int, now: float) -> None:
-        """Ask at once, but when a feed keeps breaking: that would go on as fast as the link carries it (OBS-4)."""
+        """Ask at once, but when a feed keeps breaking: that would go on as fast as the link (OBS-4)."""
         due = self._asked_anew.get(subscription, -math.inf) + _ANSWER_TIMEOUT_S
         if now < due:
             self._anew_due[subscription] = due

@@ -15,7 +15,6 @@ import msgspec
 
 from streamctx.core.documents.document import Document
 from streamctx.core.documents.presence import Key, Presence, Variants, check_positions, check_span, key_of
-from streamctx.core.documents.text_buffer import TextBuffer
 from streamctx.core.documents.translation import translations
 from streamctx.core.documents.units import length_in
 from streamctx.core.session.feed_log import FeedLog
@@ -27,10 +26,12 @@ from streamctx.wire.messages import (
     SUPERSEDABLE_TYPES,
     Attachment,
     Close,
+    Cursor,
     DesignClose,
     DesignNode,
     DesignOpen,
     DesignSelection,
+    Diagnostics,
     Edit,
     ErrorMessage,
     Event,
@@ -40,6 +41,7 @@ from streamctx.wire.messages import (
     Open,
     Part,
     Save,
+    Selection,
     Snapshot,
     SnapshotRequest,
     Stale,
@@ -215,7 +217,7 @@ class LiveContext:
             document = self._documents.get(event.document or 0)
             if document is None or document.buffer is None:
                 return event
-            variants = _variants(event, document.buffer, (unit,))
+            variants = _variants(event, document, (unit,))
         return variants.get(unit, event)
 
     def _uri_shown(self, event: SupersedableEvent) -> str | None:
@@ -513,7 +515,7 @@ class LiveContext:
         assert document.buffer is not None
         if getattr(event, "version", None) == document.version:
             check_positions(event, document.buffer)
-        variants = _variants(event, document.buffer, self.feed.units)
+        variants = _variants(event, document, self.feed.units)
         self._show(key, sequence, event, document, variants)
 
     def _show(
@@ -703,12 +705,22 @@ def _between_parts() -> EventRefused:
     return EventRefused(ErrorCode.BAD_PART, "a text in parts is under way")
 
 
-def _variants(event: SupersedableEvent, buffer: TextBuffer, units: Sequence[Unit]) -> Variants:
-    """Say an event in units that observers want; of an earlier text the present one is the best guess."""
-    try:
-        return translations(event, buffer, units)
-    except EventRefused:
-        return dict.fromkeys(units, None)
+def _variants(event: SupersedableEvent, document: Document, units: Sequence[Unit]) -> Variants:
+    """Say an event in units that observers want, where its positions can be said (OBS-5).
+
+    The text that an event of an earlier version speaks of is gone, unless it is the present one still. Where all
+    units have counted alike since then, none is needed.
+    """
+    if not units or not isinstance(event, Cursor | Selection | Diagnostics):
+        return {}
+    if document.text_since <= event.version <= document.version:
+        assert document.buffer is not None
+        # An event of a version that was raised since was not checked (PRS-2).
+        with contextlib.suppress(EventRefused):
+            return translations(event, document.buffer, units)
+    elif document.plain_since is not None and document.plain_since <= event.version <= document.version:
+        return {}
+    return dict.fromkeys(units, None)
 
 
 def _edit_variants(event: Edit, converted: Mapping[Unit, tuple[Change, ...]]) -> dict[Unit, FeedEvent]:

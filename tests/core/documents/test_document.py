@@ -118,3 +118,23 @@ def test_a_version_may_jump_and_never_goes_back() -> None:
     assert refusal(made.save, Save(document=1, version=8)) is ErrorCode.BAD_VERSION
     made.save(Save(document=1, version=6))
     assert made.saved_version == 6
+
+
+def test_a_document_knows_since_when_it_has_its_text_and_since_when_all_units_count_alike_in_it() -> None:
+    def insert(made: Document, base: int, inserted: str, *, end: int = 0) -> tuple[int, int | None]:
+        made.edit(Edit(document=1, base=base, version=base + 1, changes=(Change(0, 0, 0, end, inserted),)))
+        return made.text_since, made.plain_since
+
+    made = document("ab")
+    assert (made.text_since, made.plain_since) == (1, 1)
+    made.verify(Version(document=1, version=3, length=2, hash=hash_of("ab")))
+    assert (made.text_since, made.plain_since) == (1, 1)
+    assert insert(made, 3, "x") == (4, 1)
+    assert insert(made, 4, "é") == (5, None)
+    assert insert(made, 5, "", end=1) == (6, 6)
+    made.begin_text(Snapshot(document=1, version=9, length=2, hash=hash_of("xy"), text="xy"))
+    assert (made.text_since, made.plain_since) == (9, 9)
+    message = announced("ab")
+    counted_in_bytes = Document(message, unit=Unit.UTF_8, hash_algorithm=HashAlgorithm.SHA_256, limits=LIMITS)
+    counted_in_bytes.begin_text(message)
+    assert counted_in_bytes.plain_since is None

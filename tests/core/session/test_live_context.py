@@ -92,10 +92,17 @@ def design(document: int = 1, *, uri: str = "design:///1", capture: str = "off")
 class Context:
     """A context, and the numbers that its events get."""
 
-    def __init__(self, *, limits: Limits = LIMITS, budget: int = 10_000, units: Sequence[Unit] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits = LIMITS,
+        budget: int = 10_000,
+        unit: Unit = Unit.UTF_16,
+        units: Sequence[Unit] = (),
+    ) -> None:
         self.budget = TextBudget(budget)
         self.context = LiveContext(
-            unit=Unit.UTF_16,
+            unit=unit,
             hash_algorithm=HashAlgorithm.XXH3_64,
             limits=limits,
             is_excluded=lambda uri: "secret" in uri,
@@ -426,12 +433,70 @@ def test_a_design_whose_plugin_was_closed_stays_and_is_stale() -> None:
     assert len(context.state()) == 1
 
 
-def test_positions_of_an_earlier_text_that_another_unit_cannot_say_are_left_out_there() -> None:
+def positions_shown(context: Context, unit: Unit) -> list[list[object]]:
+    """The cursors that an observer in a unit is shown live, and in the state when it comes now."""
+    entries = context.context.feed.since(context.context.feed.first_offset)
+    assert entries is not None
+    live = [entry.variants.get(unit, entry.event) for entry in entries if isinstance(entry.event, Cursor)]
+    state = [event for event, _ in context.context.state_events(unit) if isinstance(event, Cursor)]
+    return [[event for event in live if event is not None], state]
+
+
+@pytest.mark.parametrize(
+    ("events", "shown"),
+    [
+        # The text was changed since, and units differ before, after, or between.
+        ([open_("é"), edit(1), cursor(1, 1)], []),
+        ([open_("é"), snapshot("e", 2), cursor(1, 1)], []),
+        ([open_("e"), edit(1, "é"), cursor(1, 1)], []),
+        ([open_("e"), edit(1, "é"), snapshot("e", 3), cursor(1, 1)], []),
+        ([open_("e"), edit(1, "é"), snapshot("e", 3), edit(3), cursor(2, 1)], []),
+        # It is the present one.
+        ([open_("é"), version_of("é", 3), cursor(1, 1)], [cursor(1, 2)]),
+        ([open_("é"), version_of("é", 3), cursor(2, 1)], [cursor(2, 2)]),
+        # It was not checked, and no position of that text.
+        ([open_("é"), version_of("é", 3), cursor(1, 9)], []),
+        # All units have counted alike since.
+        ([open_("e"), edit(1), cursor(1, 1)], [cursor(1, 1)]),
+        ([open_("e"), edit(1), cursor(1, 9)], [cursor(1, 9)]),
+        ([open_("é"), snapshot("e", 2), edit(2), cursor(2, 1)], [cursor(2, 1)]),
+    ],
+)
+@pytest.mark.parametrize("is_early", [True, False])
+def test_positions_of_an_earlier_version_are_said_in_another_unit_only_if_they_surely_can(
+    events: list[Event], shown: list[Cursor], is_early: bool
+) -> None:
+    context = Context(units=[Unit.UTF_8] if is_early else [])
+    assert context.apply(*events) == []
+    live, state = positions_shown(context, Unit.UTF_8)
+    assert state == shown
+    if is_early:
+        assert live == shown
+    assert positions_shown(context, Unit.UTF_16) == [[events[-1]]] * 2
+
+
+def test_what_a_producer_counts_in_bytes_is_not_known_to_be_the_same_in_other_units() -> None:
+    context = Context(unit=Unit.UTF_8, units=[Unit.UTF_16])
+    context.apply(open_("e"), edit(1), cursor(1, 1))
+    assert positions_shown(context, Unit.UTF_16) == [[], []]
+    context.apply(cursor(2, 1))
+    assert positions_shown(context, Unit.UTF_16) == [[cursor(2, 1)]] * 2
+
+
+def test_a_mention_of_an_earlier_text_is_shown_in_every_unit_as_well_as_can_be_guessed() -> None:
     context = Context(units=[Unit.UTF_8])
-    context.apply(
-        open_("é"), Edit(document=1, base=1, version=2, changes=(Change(0, 0, 0, 0, "x"),)), cursor(1, 9)
-    )
+    mention = Mention(document=1, version=1, range=(0, 0, 0, 1))
+    context.apply(open_("é"), edit(1), mention)
+    entries = context.context.feed.since(context.context.feed.offset - 1)
+    assert entries is not None
+    (entry,) = entries
+    assert entry.variants.get(Unit.UTF_8, entry.event) == mention
+
+
+def test_a_kept_cursor_that_another_unit_cannot_say_does_not_stop_its_state() -> None:
+    context = Context()
+    context.apply(open_("é"), cursor(1, 1), edit(1), cursor(1, 9))
     assert cursor(1, 9) in context.state()
-    assert not any(isinstance(event, Cursor) for event, _ in context.context.state_events(Unit.UTF_8))
+    assert positions_shown(context, Unit.UTF_8)[1] == []
     context.apply(cursor(2, 2))
-    assert cursor(2, 3) in [event for event, _ in context.context.state_events(Unit.UTF_8)]
+    assert positions_shown(context, Unit.UTF_8)[1] == [cursor(2, 3)]
