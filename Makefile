@@ -20,6 +20,8 @@ PIP_INSTALL := $(PIP) install -qq --no-input
 TYPED := streamctx tests $(if $(wildcard benchmarks/*.py),benchmarks)
 # More arguments for pytest or a benchmark: make test ARGS="-k delivery"
 ARGS ?=
+# How long to fuzz: make fuzz SECONDS=3600
+SECONDS ?= 600
 
 .PHONY: help
 help: ## Show this list
@@ -68,6 +70,10 @@ autobahn: $(READY) ## Test WebSocket conformance with Autobahn (needs a Python 2
 .PHONY: autobahn-all
 autobahn-all: $(READY) ## The same with all 517 cases, in minutes
 	$(BIN)/python -m tests.autobahn.run all
+
+.PHONY: fuzz
+fuzz: $(READY) ## Fuzz what reads the bytes of others (SECONDS=600, ARGS="--target hub")
+	$(BIN)/python -m tests.fuzz run --seconds $(SECONDS) $(ARGS)
 
 .PHONY: bench-text
 bench-text: $(BENCH_READY) ## Compare the document text with other text structures
