@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,12 +16,11 @@ from tests.chaos.faults import Fault, random_plan
 from tests.chaos.process import ServerProcess, server_process
 from tests.chaos.proxy import fault_proxy
 from tests.chaos.report import report
+from tests.chaos.scale import CLIENTS, SEED, minutes
 
 __all__: list[str] = []
 
-MINUTES = float(os.environ.get("STREAMCTX_CHAOS_MINUTES", "0.2"))
-CLIENTS = int(os.environ.get("STREAMCTX_CHAOS_CLIENTS", "20"))
-SEED = int(os.environ.get("STREAMCTX_CHAOS_SEED", "1"))
+_MINUTES = minutes(0.2)
 
 LIMITS = Limits(
     request_head_timeout_s=2.0,
@@ -41,8 +39,8 @@ _MEAN_BYTES = {
     Fault.SLICES: 15_000,
     Fault.FLIP: 20_000,
     Fault.STALL: 60_000,
-    Fault.BLOCK: 120_000,
-    Fault.HALF_CLOSE: 120_000,
+    Fault.BLOCK: 80_000,
+    Fault.HALF_CLOSE: 80_000,
     Fault.CUT: 60_000,
     Fault.RESET: 60_000,
 }
@@ -50,7 +48,7 @@ _MEAN_BYTES = {
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-@pytest.mark.timeout(MINUTES * 60 + 60)
+@pytest.mark.timeout(_MINUTES * 60 + 60)
 async def test_editors_on_a_bad_network_lose_nothing(tmp_path: Path) -> None:
     async with (
         server_process(tmp_path, LIMITS) as server,
@@ -69,7 +67,7 @@ async def test_editors_on_a_bad_network_lose_nothing(tmp_path: Path) -> None:
             for editor in found:
                 await editor.client.flush()
             proxy.harm()
-            seen = await _type_for(MINUTES * 60, found, server, observations)
+            seen = await _type_for(_MINUTES * 60, found, server, observations)
             proxy.heal()
             took_s = await converge(found, server.arena, observations, within_s=_HEAL_S)
             counters = [editor.client.counters for editor in found] + [far.counters]
@@ -91,7 +89,7 @@ async def test_editors_on_a_bad_network_lose_nothing(tmp_path: Path) -> None:
     assert sum(each.lost for each in counters) + metrics["frames_lost"] == 0
     assert metrics["events_refused"] == metrics["handler_failures"] == 0
     # The other flips ended a connection, or were on one that ended before they arrived.
-    assert corrupt > proxy.counts[Fault.FLIP] / 2
+    assert corrupt > proxy.counts[Fault.FLIP] / 3
     assert seen > len(found)
 
 

@@ -29,11 +29,11 @@ from streamctx.wire.messages import (
 from tests.chaos.editing import Editor, converge, editors, type_until
 from tests.chaos.process import ServerProcess, server_process
 from tests.chaos.report import report
+from tests.chaos.scale import CLIENTS
 from tests.hostile.raw import Closed, Raw, opening
 
 __all__: list[str] = []
 
-CLIENTS = 20
 _INTERVAL_S = 0.02
 _QUICK = Limits(reconnect_delay_max_s=2.0)
 """Over so long the clients of a server that drains spread their return."""
