@@ -22,6 +22,8 @@ TYPED := streamctx tests $(if $(wildcard benchmarks/*.py),benchmarks)
 ARGS ?=
 # How long to fuzz: make fuzz SECONDS=3600
 SECONDS ?= 600
+# How long each of the long tests of `make chaos` runs.
+MINUTES ?= 1
 
 .PHONY: help
 help: ## Show this list
@@ -70,6 +72,10 @@ autobahn: $(READY) ## Test WebSocket conformance with Autobahn (needs a Python 2
 .PHONY: autobahn-all
 autobahn-all: $(READY) ## The same with all 517 cases, in minutes
 	$(BIN)/python -m tests.autobahn.run all
+
+.PHONY: chaos
+chaos: $(READY) ## Break networks, processes and clocks for MINUTES=1
+	STREAMCTX_CHAOS_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/chaos --timeout=0 -rs -s $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(READY) ## Fuzz what reads the bytes of others (SECONDS=600, ARGS="--target hub")
