@@ -127,7 +127,10 @@ class Hub:
         return None if session is None else document_view(session, document)
 
     def counters(self) -> dict[str, int]:
-        """Counts of the hub and, summed over present sessions, of their delivery."""
+        """Counts of the hub and, summed over present sessions, of their frames and events.
+
+        `events_waiting` is how many wait now; every other name with `events_` counts since the session began.
+        """
         counters = dict(asdict(self.counts))
         counters["sessions"] = len(self._registry)
         counters["document_bytes"] = self._budget.used_bytes
@@ -135,7 +138,7 @@ class Hub:
             delivery = held.session.delivery
             for name, value in asdict(delivery.counters).items():
                 counters[f"frames_{name}"] = counters.get(f"frames_{name}", 0) + value
-            for name, value in asdict(held.session.context.counters).items():
+            for name, value in held.session.context.counts().items():
                 counters[f"events_{name}"] = counters.get(f"events_{name}", 0) + value
         return counters
 

@@ -33,7 +33,7 @@ def session_view(session: ServerSession, now: float) -> dict[str, object]:
         "presence": [msgspec.to_builtins(event) for event in context.presence()],
         "counters": {
             **{f"frames_{name}": value for name, value in asdict(session.delivery.counters).items()},
-            **{f"events_{name}": value for name, value in asdict(context.counters).items()},
+            **{f"events_{name}": value for name, value in context.counts().items()},
             "duplicates": session.delivery.duplicates,
         },
     }

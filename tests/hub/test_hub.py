@@ -428,3 +428,14 @@ def test_views_name_sessions_and_documents_by_alias_and_uri() -> None:
     assert stage.hub.document(ALL, session, "2") is None
     assert stage.hub.document(ALL, "unknown", "1") is None
     assert "text" not in view["documents"][0]  # type: ignore[index]
+
+
+def test_metrics_and_views_say_what_became_of_events_and_how_many_wait() -> None:
+    stage = Stage()
+    raw = stage.joined()
+    raw.send(opened("abc"), 1)
+    raw.send(Cursor(document=1, version=7, position=(0, 0)), 2)
+    (view,) = stage.hub.sessions(ALL)
+    expected = {"events_applied": 1, "events_waiting": 1, "events_superseded": 0, "events_refused": 0}
+    assert expected.items() <= stage.hub.counters().items()
+    assert expected.items() <= view["counters"].items()  # type: ignore[attr-defined]

@@ -55,7 +55,7 @@ class Presence:
     The oldest are forgotten too while all of them are too heavy. `_weight` is the sum of theirs.
     """
 
-    __slots__ = ("_keys_max", "_parked", "_slots", "_weight", "forgotten")
+    __slots__ = ("_keys_max", "_parked", "_slots", "_weight", "discarded", "forgotten")
 
     def __init__(self, keys_max: int) -> None:
         self._keys_max = keys_max
@@ -63,6 +63,9 @@ class Presence:
         self._parked: dict[int, dict[Key, None]] = {}
         self._weight = 0
         self.forgotten = 0
+        """Keys that were given up because there were too many, or they were too heavy."""
+        self.discarded = 0
+        """Events that waited, and were never shown."""
 
     def __len__(self) -> int:
         """Return how many keys are kept."""
@@ -80,7 +83,7 @@ class Presence:
         slot.current = event
         slot.variants = variants
         if slot.parked is not None:
-            self._unpark(key, slot)
+            self._discard(key, slot)
         self._weigh(slot)
         self._shed(key)
 
@@ -88,7 +91,7 @@ class Presence:
         """Keep an event until its document is ready for it (PRS-2)."""
         slot = self._slot(key)
         if slot.parked is not None:
-            self._unpark(key, slot)  # A newer focus may wait for another document.
+            self._discard(key, slot)  # A newer focus may wait for another document.
         slot.sequence = sequence
         slot.parked = event
         self._parked.setdefault(event.document or 0, {})[key] = None
@@ -113,6 +116,11 @@ class Presence:
         return ready
 
     @property
+    def waiting(self) -> int:
+        """How many events wait for their documents."""
+        return sum(len(keys) for keys in self._parked.values())
+
+    @property
     def has_parked(self) -> bool:
         """Whether anything waits; cheap enough to ask after every edit."""
         return bool(self._parked)
@@ -124,6 +132,7 @@ class Presence:
             Whether a focus was waiting for it.
         """
         waiting = self._parked.pop(alias, {})
+        self.discarded += len(waiting)
         for key in waiting:
             self._slots[key].parked = None
         for key in [key for key in self._slots if key[1] == alias]:
@@ -167,9 +176,13 @@ class Presence:
     def _forget_oldest(self) -> None:
         oldest, forgotten = self._slots.popitem(last=False)
         if forgotten.parked is not None:
-            self._unpark(oldest, forgotten)
+            self._discard(oldest, forgotten)
         self._weight -= forgotten.weight
         self.forgotten += 1
+
+    def _discard(self, key: Key, slot: Slot) -> None:
+        self.discarded += 1
+        self._unpark(key, slot)
 
     def _unpark(self, key: Key, slot: Slot) -> None:
         assert slot.parked is not None

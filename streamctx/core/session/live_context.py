@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias, cast
 
 import msgspec
@@ -71,7 +71,7 @@ class TextBudget:
 
 @dataclass(slots=True)
 class ContextCounters:
-    """What became of events, by number."""
+    """What became of events, but for those that wait: `LiveContext.counts` has them all."""
 
     applied: int = 0
     superseded: int = 0
@@ -230,6 +230,16 @@ class LiveContext:
             return document.uri
         design = self._designs.get(alias)
         return None if design is None else design.uri
+
+    def counts(self) -> dict[str, int]:
+        """What became of events: each that was applied to the session counts once, in all but `healed`.
+
+        `waiting` is how many wait now for their documents, `superseded` includes those that waited in vain.
+        """
+        counts = asdict(self.counters)
+        counts["superseded"] += self._presence.discarded
+        counts["waiting"] = self._presence.waiting
+        return counts
 
     # What happens.
 
@@ -391,9 +401,9 @@ class LiveContext:
     def _refuse_document(self, alias: int, refusal: EventRefused, sequence: int) -> Answers:
         """Close a document, or never open it; its later events are dropped (DOC-7)."""
         if self._forget(alias):
-            # The person has gone to a document that is not shown.
+            # The person has gone to a document that is not shown; the event that said so is counted already.
             key = key_of(Focus())
-            self._show(key, self._presence.sequence_of(key), Focus(), None)
+            self._present(key, self._presence.sequence_of(key), Focus(), None, {})
         if len(self._refused) >= self._limits.supersedable_keys_max:
             del self._refused[next(iter(self._refused))]
         self._refused[alias] = refusal.code
@@ -484,10 +494,11 @@ class LiveContext:
             return
         alias = event.document
         if alias is not None and alias in self._refused:
-            self._drop()
             if isinstance(event, Focus):
                 # The person has gone to a document that is not shown.
                 self._show(key, sequence, Focus(), None)
+            else:
+                self._drop()
             return
         if isinstance(event, DesignSelection):
             self._put_design_selection(key, sequence, event, in_order=in_order)
@@ -527,9 +538,19 @@ class LiveContext:
         variants: Variants | None = None,
     ) -> None:
         self.counters.applied += 1
-        self._presence.show(key, sequence, event, variants or {})
+        self._present(key, sequence, event, document, variants or {})
+
+    def _present(
+        self,
+        key: Key,
+        sequence: int,
+        event: SupersedableEvent,
+        document: Document | None,
+        variants: Variants,
+    ) -> None:
+        self._presence.show(key, sequence, event, variants)
         uri = self._uri_shown(event) if document is None else document.uri
-        self.feed.append(event, uri=uri, key=key, variants=variants or {})
+        self.feed.append(event, uri=uri, key=key, variants=variants)
 
     def _put_design_selection(
         self, key: Key, sequence: int, event: DesignSelection, *, in_order: bool

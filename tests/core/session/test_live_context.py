@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -35,6 +36,7 @@ from streamctx.wire.messages import (
     Stale,
     State,
     Version,
+    Viewport,
 )
 
 __all__: list[str] = []
@@ -500,3 +502,80 @@ def test_a_kept_cursor_that_another_unit_cannot_say_does_not_stop_its_state() ->
     assert positions_shown(context, Unit.UTF_8)[1] == []
     context.apply(cursor(2, 2))
     assert positions_shown(context, Unit.UTF_8)[1] == [cursor(2, 3)]
+
+
+def counts(context: Context) -> dict[str, int]:
+    """What became of events, where there is any."""
+    found = context.context.counts()
+    healed = found.pop("healed")
+    assert healed >= 0
+    assert sum(found.values()) == context.sequence
+    return {name: count for name, count in found.items() if count}
+
+
+@pytest.mark.parametrize(
+    ("ahead", "events", "expected"),
+    [
+        ([], [open_("abc"), edit(1), cursor(2)], {"applied": 3}),
+        ([], [open_("abc"), edit(7), edit(1)], {"applied": 1, "refused": 1, "dropped": 1}),
+        ([], [open_("abc"), cursor(2)], {"applied": 1, "waiting": 1}),
+        ([], [open_("abc"), cursor(2), cursor(3)], {"applied": 1, "superseded": 1, "waiting": 1}),
+        ([], [open_("abc"), cursor(2), cursor(1)], {"applied": 2, "superseded": 1}),
+        ([], [open_("abc"), cursor(2), edit(1)], {"applied": 3}),
+        ([], [open_("abc"), cursor(2, 9), edit(1)], {"applied": 2, "refused": 1}),
+        ([], [open_("abc"), cursor(2), Close(document=1)], {"applied": 2, "superseded": 1}),
+        ([], [open_("abc"), Focus(document=1), Close(document=1)], {"applied": 3}),
+        (
+            [],
+            [open_("abc", uri="secret"), cursor(1), Focus(document=1)],
+            {"refused": 1, "dropped": 1, "applied": 1},
+        ),
+        ([], [open_("abc", uri="secret"), Close(document=1)], {"refused": 1, "dropped": 1}),
+        ([Focus(document=1)], [open_("abc")], {"applied": 2}),
+        ([Focus(document=1)], [Focus(document=1)], {"waiting": 1, "refused": 1}),
+        ([cursor(1), Focus(document=1)], [open_("abc", uri="secret")], {"superseded": 2, "refused": 1}),
+        ([State(document=1, dirty=True)], [design()], {"applied": 2}),
+    ],
+)
+def test_every_event_is_counted_once_and_as_what_became_of_it(
+    ahead: list[Event], events: list[Event], expected: dict[str, int]
+) -> None:
+    context = Context()
+    context.apply(*ahead, in_order=False)
+    context.apply(*events)
+    assert counts(context) == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_event_of_a_random_life_is_counted_once(seed: int) -> None:
+    dice = random.Random(seed)
+    context = Context(limits=replace(LIMITS, supersedable_keys_max=4))
+    for _ in range(200):
+        alias, version = dice.randint(1, 4), dice.randint(1, 6)
+        presence: list[Event] = [
+            cursor(version, dice.randint(0, 9), document=alias),
+            Viewport(document=alias, version=version, first_line=0, last_line=0),
+            Focus(document=dice.choice([None, alias])),
+            State(document=alias, dirty=True),
+            DesignSelection(document=alias, page="p", nodes=(), total=0),
+        ]
+        durable: list[Event] = [
+            open_("abc", document=alias, version=version, uri=dice.choice([None, "secret"])),
+            open_("abc", document=alias, hash_=dice.choice(["", "x"])),
+            Open(
+                document=alias, uri=f"file:///{alias}.py", version=1, length=3, hash=hash_of("abc"), parts=2
+            ),
+            Part(document=alias, version=1, index=dice.randint(0, 1), text="ab"),
+            Edit(document=alias, base=version, version=version + 1, changes=(Change(0, 0, 0, 0, "x"),)),
+            Version(document=alias, version=version, length=3, hash=hash_of("abc")),
+            Save(document=alias, version=version),
+            Mention(document=alias, version=version, range=(0, 0, 0, 1)),
+            Close(document=alias),
+            design(alias, uri=f"design:///{alias}"),
+            DesignClose(document=alias, reason=dice.choice(["plugin_closed", "file_closed"])),
+        ]
+        if dice.random() < 0.5:
+            context.apply(dice.choice(presence), in_order=dice.random() < 0.7)
+        else:
+            context.apply(dice.choice(durable))
+        counts(context)
