@@ -8,7 +8,6 @@ import pytest
 from streamctx.core.documents.text_digest import text_hash
 from streamctx.core.documents.units import length_in
 from streamctx.core.session.feed_log import FeedLog
-from streamctx.core.session.live_context import LiveContext, TextBudget
 from streamctx.core.session.observed import ObservedSession
 from streamctx.core.session.observer_feed import Feed, FeedFilter
 from streamctx.errors import RemoteProtocolError
@@ -17,12 +16,10 @@ from streamctx.vocabulary import Encoding, HashAlgorithm, Unit
 from streamctx.wire.changes import Change
 from streamctx.wire.codec import server_decoder
 from streamctx.wire.messages import (
-    ClientInfo,
     Cursor,
     Diagnostic,
     Diagnostics,
     Edit,
-    Event,
     FeedEvent,
     Open,
     Part,
@@ -32,8 +29,8 @@ from streamctx.wire.messages import (
     Synced,
     Update,
     Version,
-    Workspace,
 )
+from tests.core.session.feed_source import Source
 
 __all__: list[str] = []
 
@@ -41,48 +38,8 @@ LIMITS = replace(DEFAULT_LIMITS, feed_log_events_max=8, part_text_bytes_max=200_
 EVERYTHING = FeedFilter()
 
 
-class Source:
-    """A producer's session, as far as feeds look."""
-
-    session_id = "s"
-    epoch = "e"
-    client = ClientInfo(name="c")
-    workspace: Workspace | None = None
-
-    def __init__(self, unit: Unit = Unit.UTF_16) -> None:
-        self.source_unit = unit
-        self.sequence = 0
-        self.context = LiveContext(
-            unit=unit,
-            hash_algorithm=HashAlgorithm.XXH3_64,
-            limits=LIMITS,
-            is_excluded=lambda uri: False,
-            budget=TextBudget(10**9),
-        )
-
-    @property
-    def log(self) -> FeedLog:
-        return self.context.feed
-
-    def state_events(self, unit: Unit) -> list[tuple[FeedEvent, str | None]]:
-        return self.context.state_events(unit)
-
-    def apply(self, *events: Event) -> None:
-        for event in events:
-            self.sequence += 1
-            assert self.context.apply(self.sequence, event, in_order=True) == ()
-
-    def open(self, text: str, *, document: int = 1, uri: str = "file:///a.py") -> None:
-        self.apply(
-            Open(
-                document=document,
-                uri=uri,
-                version=1,
-                length=length_in(text, self.source_unit),
-                hash=text_hash(text, HashAlgorithm.XXH3_64),
-                text=text,
-            )
-        )
+def _source(unit: Unit = Unit.UTF_16) -> Source:
+    return Source(unit, LIMITS)
 
 
 class Reader:
@@ -138,7 +95,7 @@ def cursor(character: int, *, version: int = 1, document: int = 1) -> Cursor:
 
 
 def test_the_state_comes_first_and_everything_after_joins_it() -> None:
-    source = Source()
+    source = _source()
     source.open("abc")
     source.apply(cursor(1))
     reader = Reader(source)
@@ -154,7 +111,7 @@ def test_the_state_comes_first_and_everything_after_joins_it() -> None:
 
 
 def test_the_state_is_that_of_one_moment_however_slowly_it_is_read() -> None:
-    source = Source()
+    source = _source()
     source.open("abc")
     reader = Reader(source)
     first = reader.feed.next_body(0.0)
@@ -169,7 +126,7 @@ def test_the_state_is_that_of_one_moment_however_slowly_it_is_read() -> None:
 
 
 def test_of_a_key_only_the_newest_value_of_a_batch_is_sent_and_durable_events_all_are() -> None:
-    source = Source()
+    source = _source()
     source.open("abc")
     reader = Reader(source)
     reader.read()
@@ -180,7 +137,7 @@ def test_of_a_key_only_the_newest_value_of_a_batch_is_sent_and_durable_events_al
 
 
 def test_an_interval_delays_the_next_batch_and_never_the_state() -> None:
-    source = Source()
+    source = _source()
     source.open("abc")
     reader = Reader(source, min_interval_s=0.1)
     assert reader.read(0.0) != []
@@ -195,7 +152,7 @@ def test_an_interval_delays_the_next_batch_and_never_the_state() -> None:
 
 
 def test_a_filter_lets_nothing_else_through_and_offsets_still_join() -> None:
-    source = Source()
+    source = _source()
     source.open("a", document=1, uri="file:///a[1].py")
     source.open("b", document=2, uri="file:///a1.py")
     only = Reader(source, filter_=FeedFilter(documents=("file:///a[1].*",), presence=False))
@@ -211,7 +168,7 @@ def test_a_filter_lets_nothing_else_through_and_offsets_still_join() -> None:
 @pytest.mark.parametrize("length", [16_383, 16_384, 16_385, 50_000])
 @pytest.mark.parametrize("is_live", [False, True])
 def test_a_long_text_comes_in_parts_and_events_after_it(length: int, is_live: bool) -> None:
-    source = Source()
+    source = _source()
     reader = Reader(source)
     if is_live:
         reader.read()
@@ -239,7 +196,7 @@ def test_a_long_text_comes_in_parts_and_events_after_it(length: int, is_live: bo
 def test_a_text_keeps_to_the_limits_that_the_server_told(
     limits: Limits, character: str, encoding: Encoding
 ) -> None:
-    source = Source()
+    source = _source()
     source.open(character * 2_000)
     reader = Reader(source, encoding=encoding, limits=limits)
     reader.read()
@@ -250,7 +207,7 @@ def test_a_text_keeps_to_the_limits_that_the_server_told(
 
 
 def test_who_falls_behind_the_log_is_given_the_state_anew_with_the_reason() -> None:
-    source = Source()
+    source = _source()
     source.open("abc")
     reader = Reader(source)
     reader.read()
@@ -264,7 +221,7 @@ def test_who_falls_behind_the_log_is_given_the_state_anew_with_the_reason() -> N
 
 
 def test_who_is_behind_as_far_as_the_log_reaches_is_not() -> None:
-    source = Source()
+    source = _source()
     source.open("abc")
     reader = Reader(source)
     reader.read()
@@ -285,7 +242,7 @@ def test_the_log_weighs_texts_and_keeps_the_newest_event_however_large() -> None
 @pytest.mark.parametrize("unit", Unit)
 @pytest.mark.parametrize("source_unit", Unit)
 def test_observers_count_in_their_own_unit(source_unit: Unit, unit: Unit) -> None:
-    source = Source(source_unit)
+    source = _source(source_unit)
     reader = Reader(source, unit=unit)
     reader.read()
     source.open("é😀b\n")
@@ -306,7 +263,7 @@ def test_observers_count_in_their_own_unit(source_unit: Unit, unit: Unit) -> Non
 
 
 def test_a_frame_of_json_never_exceeds_the_limit_though_msgpack_was_shorter() -> None:
-    source = Source()
+    source = _source()
     source.open("abc")
     reader = Reader(source, encoding=Encoding.JSON)
     reader.read()
@@ -319,7 +276,7 @@ def test_a_frame_of_json_never_exceeds_the_limit_though_msgpack_was_shorter() ->
 
 
 def test_presence_that_no_frame_of_json_takes_is_left_out_and_costs_no_new_state() -> None:
-    source = Source()
+    source = _source()
     source.open("abc")
     reader = Reader(source, encoding=Encoding.JSON)
     reader.read()
@@ -331,7 +288,7 @@ def test_presence_that_no_frame_of_json_takes_is_left_out_and_costs_no_new_state
 
 
 def test_observers_at_one_offset_share_what_was_encoded() -> None:
-    source = Source()
+    source = _source()
     source.open("abc")
     readers = [Reader(source) for _ in range(2)]
     for reader in readers:
@@ -342,7 +299,7 @@ def test_observers_at_one_offset_share_what_was_encoded() -> None:
 
 
 def test_a_copy_takes_nothing_that_does_not_join_or_fit() -> None:
-    source = Source()
+    source = _source()
     source.open("abc")
     reader = Reader(source)
     reader.read()
@@ -356,7 +313,7 @@ def test_a_copy_takes_nothing_that_does_not_join_or_fit() -> None:
 
 
 def test_the_log_shares_only_what_was_encoded_since_the_last_event() -> None:
-    source = Source()
+    source = _source()
     source.open("abc")
     reader = Reader(source)
     reader.read()
