@@ -206,10 +206,10 @@ def test_ignore_file_that_is_too_long_excludes_its_folder(tmp_path: Path, conten
 )
 def test_no_ignore_file_keeps_the_server_busy(tmp_path: Path, content: str) -> None:
     (tmp_path / ".streamctxignore").write_text(content)
-    started = time.perf_counter()
+    started = time.process_time()
     redaction = Redaction([str(tmp_path), tmp_path.as_uri()] * 50)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     for path in ("a/" * 1900 + "x", "a" * 3900, "0/1/2/3/4/5/6/7/8/9/" * 190, "main.py"):
-        started = time.perf_counter()
+        started = time.process_time()
         redaction.is_excluded(f"{tmp_path}/{path}")
-        assert time.perf_counter() - started < 0.5
+        assert time.process_time() - started < 0.5
