@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 
 import pytest
 
 from streamctx.limits import KIB
+from streamctx.vocabulary import Encoding
 from tests.hostile.arena import Arena, until
+from tests.hostile.raw import binary_frame, body_of
 from tests.server.raw_client import RawClient, Response, frame, upgrade_head
 
 __all__: list[str] = []
@@ -86,6 +89,66 @@ async def test_upgrade_with_a_body_is_answered_with_400(arena: Arena) -> None:
     # No body at all, said in so many words, is none.
     async with arena.tcp() as client:
         assert (await client.upgrade(token, "Content-Length: 0")).status == 101
+
+
+async def test_handshake_with_odd_fields_is_refused_or_taken_whole(arena: Arena) -> None:
+    head = upgrade_head(f"Authorization: Bearer {arena.token}").decode()
+    key = next(line for line in head.split("\r\n") if line.startswith("Sec-WebSocket-Key"))
+    for old, new, status in (
+        (key + "\r\n", "", 400),
+        (key, "Sec-WebSocket-Key:", 400),
+        (key, "Sec-WebSocket-Key: eA==", 400),
+        (key, "Sec-WebSocket-Key: ****", 400),
+        (key, "Sec-WebSocket-Key: " + "A" * 20_000, 400),
+        (key, f"{key}\r\n{key}", 400),
+        ("Version: 13", "Version: 8", 400),
+        ("Version: 13", "Version: 13, 8", 400),
+        ("Version: 13", "Version: 13\r\nSec-WebSocket-Version: 13", 400),
+        ("Connection: Upgrade\r\n", "", 426),
+        ("Connection: Upgrade", "Connection: close", 426),
+        ("Connection: Upgrade", "Connection: keep-alive, UPGRADE", 101),
+        ("Upgrade: websocket", "Upgrade: websocket, h2c", 426),
+        ("Upgrade: websocket", "Upgrade: WebSocket", 101),
+        ("streamctx.v1", ",,;", 400),
+        ("streamctx.v1", "strëam", 400),
+        ("streamctx.v1", "x, " * 9000 + "streamctx.v1", 101),
+        ("streamctx.v1", "mqtt\r\nSec-WebSocket-Protocol: streamctx.v1.json", 101),
+    ):
+        assert old in head
+        answer = await _answer(arena, head.replace(old, new).encode("latin-1"))
+        assert answer.status == status, new[:60]
+
+
+async def test_connection_that_breaks_anywhere_in_its_handshake_is_counted_out(arena: Arena) -> None:
+    chooser = random.Random(8)
+
+    async def visit(index: int) -> None:
+        token = f"Authorization: Bearer {arena.token}"
+        hello = body_of(
+            Encoding.MSGPACK,
+            type="hello",
+            attempt=1,
+            client={"name": "x"},
+            digests=["crc32"],
+            auth=arena.token,
+        )
+        data = upgrade_head(*[token] * (index % 2)) + frame(0x82, binary_frame(hello)) * 2 + frame(0x88)
+        with contextlib.suppress(ConnectionError):
+            async with arena.tcp() as client:
+                await client.send(data[: chooser.randrange(len(data) + 1)])
+                if index % 3 == 0:
+                    client.writer.write_eof()
+                await asyncio.sleep(chooser.random() * 0.01)
+
+    for _ in range(10):
+        await asyncio.gather(*map(visit, range(40)))
+
+    async def are_gone() -> bool:
+        names = {"connections_open": 3, "websockets_open": 2, "websockets_unauthenticated": 0, "sessions": 2}
+        return all([await arena.metric(name) <= count for name, count in names.items()])
+
+    await until(are_gone)
+    assert await arena.metric("handler_failures") == 0
 
 
 async def test_nothing_behind_a_refused_upgrade_is_read_as_a_request(arena: Arena) -> None:
