@@ -280,9 +280,12 @@ class Editor(Client):
 
     # What befalls it.
 
-    def twin(self, name: str) -> Editor:
-        """Another process starts from a copy of this one's state, and types on."""
-        session = copy.deepcopy(self.session)
+    def twin(self, name: str) -> Editor | None:
+        """Another process starts from a copy of this one's state, and types on; not amid a text in parts."""
+        try:
+            session = copy.deepcopy(self.session)
+        except TypeError:
+            return None
         watch = self.world.watch
         watch.forked(self.session, session)
         plan = msgspec.structs.replace(self.plan, name=name)

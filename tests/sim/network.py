@@ -159,7 +159,7 @@ class Direction:
         if "flip" in kinds:
             message = _flipped(message, dice)
         if "truncate" in kinds:
-            message = message[: dice.below(len(message))]
+            message = message[: dice.below(len(message) or 1)]
         if "late" in kinds:
             world.at(
                 world.now + world.plan.latency_s + _LATE_S * dice.odds() ** 2, self._arrive_late, message
@@ -320,8 +320,7 @@ class Link:
 
     # What comes.
 
-    @property
-    def _is_heard(self) -> bool:
+    def _hears(self) -> bool:
         return self.is_server_open and not self.is_closing
 
     def arrive(self, messages: list[bytes | int], *, is_up: bool) -> None:
@@ -340,7 +339,7 @@ class Link:
                     self.actor.receive(self, message)
                 self.actor.read_done(self)
             return
-        if not self._is_heard:
+        if not self._hears():
             return
         now = world.host.now
         world.watch.turn(self)
@@ -349,7 +348,7 @@ class Link:
             world.note(message)
             self.bytes_up += len(message)
             self.handler.receive(message.decode("utf-8", "replace") if self.is_text else message, now)
-            if not self._is_heard:
+            if not self._hears():
                 break
         else:
             self.handler.read_done(now)

@@ -152,8 +152,11 @@ class Run:
     def _twin(self, client: Client, _dice: Dice, name: str) -> None:
         if isinstance(client, Editor) and client.is_alive and client.session.state is not ClientState.CLOSED:
             self._copies += 1
+            twin = client.twin(f"{client.plan.name}*{self._copies}")
+            if twin is None:
+                return
             self.clients[f"{name} {self._copies}"] = client
-            self.clients[name] = client.twin(f"{client.plan.name}*{self._copies}")
+            self.clients[name] = twin
             # Both go on typing: the script knows the copy by the old name, and the first one types once more.
             client.act("edits", Dice(self._copies))
 
