@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
     soak = commands.add_parser("soak", help="run fresh seeds for a time, and watch memory and descriptors")
     soak.add_argument("--minutes", type=float, default=30.0)
-    soak.add_argument("--procs", type=int, default=2)
+    soak.add_argument("--start", type=int, help="the first seed; by default another one each time")
 
     options = parser.parse_args(arguments)
     if options.command == "mutants":
@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
         return _shrink(options)
     from tests.sim import soak as soaking
 
-    return soaking.main(options.minutes, options.procs)
+    return soaking.main(options.minutes, options.start)
 
 
 def _say(line: str) -> None:
