@@ -224,6 +224,7 @@ class Ack(Message, tag="ack", frozen=True, kw_only=True):
     durable: Positive
     limit: Positive
     ranges: Annotated[tuple[Range, ...], Meta(max_length=32)] = ()
+    lost: Annotated[tuple[Range, ...], Meta(max_length=32)] = ()
 
 
 class Heartbeat(Message, tag="heartbeat", frozen=True, kw_only=True):
@@ -235,6 +236,7 @@ class Heartbeat(Message, tag="heartbeat", frozen=True, kw_only=True):
     durable: Positive
     limit: Positive
     ranges: Annotated[tuple[Range, ...], Meta(max_length=32)] = ()
+    lost: Annotated[tuple[Range, ...], Meta(max_length=32)] = ()
 
 
 class Nack(Message, tag="nack", frozen=True, kw_only=True):

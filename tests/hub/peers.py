@@ -51,6 +51,13 @@ class Stage:
             jitter=lambda: 0.5,
         )
 
+    def pass_time(self, raw: Raw, until: float) -> None:
+        """Let time pass for a connection, with all timers that it sets."""
+        while raw.timer is not None and raw.timer <= until:
+            self.now = max(self.now, raw.timer)
+            raw.handler.handle_timeout(self.now)
+        self.now = until
+
     def raw(self, *, encoding: Encoding = Encoding.MSGPACK) -> Raw:
         """Open a connection."""
         return Raw(self, encoding)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+import msgspec
 import pytest
 
 from streamctx.core.session.server_session import JournalBatch
@@ -439,3 +440,48 @@ def test_metrics_and_views_say_what_became_of_events_and_how_many_wait() -> None
     expected = {"events_applied": 1, "events_waiting": 1, "events_superseded": 0, "events_refused": 0}
     assert expected.items() <= stage.hub.counters().items()
     assert expected.items() <= view["counters"].items()  # type: ignore[attr-defined]
+
+
+def gap_numbers(count: int) -> list[int]:
+    """Every other number after 1 that is not sent."""
+    return list(range(2, 2 * count + 2, 2))
+
+
+@pytest.mark.parametrize("count", [1, 32, 33, 100])
+def test_every_gap_that_is_given_up_is_told_however_many_there_are(count: int) -> None:
+    stage = Stage()
+    raw = stage.joined()
+    raw.send(opened(), 1)
+    for number in gap_numbers(count):
+        raw.send(Save(document=1, version=1), number + 1)
+    stage.pass_time(raw, 12.0)
+    told_in: list[Ack | Heartbeat] = [*raw.of(Ack), *raw.of(Heartbeat)]
+    acknowledgements = [message for message in told_in if message.lost]
+    assert max(len(message.lost) for message in acknowledgements) == min(count, 32)
+    told = {
+        number
+        for message in acknowledgements
+        for start, stop in message.lost
+        for number in range(start, stop)
+    }
+    assert told == set(gap_numbers(count))
+    assert len(raw.of(SnapshotRequest)) == 1
+    assert (raw.closed_with, raw.of(Ack)[-1].received) == (None, 2 * count + 2)
+
+
+def test_a_document_that_was_opened_between_two_gaps_is_asked_for() -> None:
+    stage = Stage()
+    raw = stage.joined()
+    raw.send(opened(), 1)
+    raw.send(msgspec.structs.replace(opened(document=2, uri="file:///b.py"), text=None, parts=1), 3)
+    raw.send(Cursor(document=1, version=1, position=(0, 0)), 5)
+    stage.pass_time(raw, 12.0)
+    assert [request.document for request in raw.of(SnapshotRequest)] == [1, 2]
+
+
+def test_a_producer_that_tells_of_losses_changes_nothing() -> None:
+    stage = Stage()
+    raw = stage.joined()
+    raw.send(Subscribe(subscription=1, session="unknown"), 1)
+    raw.send(Ack(received=1, applied=1, durable=1, limit=1025, lost=((1, 2),)))
+    assert (raw.errors(), raw.closed_with) == (["not_found"], None)

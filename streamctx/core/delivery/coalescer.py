@@ -84,6 +84,11 @@ class Coalescer(Generic[Key, Value]):
         """Return every key with its present value, dirty ones first."""
         return [*self._dirty.items(), *self._clean.items()]
 
+    def mark_dirty(self, key: Key) -> None:
+        """Let the newest value of a key, if there is one, come out once more."""
+        if key in self._clean:
+            self._dirty[key] = self._clean.pop(key)
+
     def mark_all_dirty(self) -> None:
         """Have every present value popped again, after those that are dirty already."""
         self._dirty.update(self._clean)

@@ -45,7 +45,8 @@ class RetransmitRing:
     received, and for each durable one at or above `released`. The entry of an
     unreceived number that was superseded or evicted has lost its frame: it counts as in
     flight still, but no longer in `held_bytes`. `_newest_of_key` has one entry for
-    each key that has a supersedable frame.
+    each key that has a supersedable frame. `_given_up` are numbers from `released` on
+    of which the peer has told that it will never have them.
 
     It is a dict rather than a deque with a base number, because freed supersedable
     frames then leave no slots behind while an old durable one is waited for.
@@ -60,6 +61,7 @@ class RetransmitRing:
         "_entries",
         "_events_max",
         "_frame_count",
+        "_given_up",
         "_held_bytes",
         "_in_flight_bytes",
         "_in_flight_events",
@@ -87,6 +89,7 @@ class RetransmitRing:
         self._newest_of_key: dict[Hashable, int] = {}
         self._answered_at: dict[int, float] = {}
         self._received_above = RangeSet()
+        self._given_up = RangeSet()
         self._next_sequence = 1
         self._received = 1
         self._released = 1
@@ -384,6 +387,29 @@ class RetransmitRing:
                 held.add(sequence, sequence + 1)
         gone = [gone_range for start, stop in self.unreceived() for gone_range in held.gaps(start, stop)]
         return Answer(frames, gone, is_unsent=False)
+
+    def given_up(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, Frame]]:
+        """Take over which numbers the peer has given up; call it before `acknowledge`, which frees them.
+
+        Returns:
+            Of the frames held, those of a number that was not told before, in number order.
+
+        Raises:
+            RemoteProtocolError: If a number was never sent, or a range is empty; nothing
+                was changed.
+        """
+        _require_sent(ranges, self._next_sequence)
+        told = self._given_up
+        told.clear_below(self._released)
+        found: list[tuple[int, Frame]] = []
+        for start, stop in RangeSet(ranges):
+            for new_start, new_stop in told.gaps(max(start, self._released), stop):
+                told.add(new_start, new_stop)
+                for sequence in range(new_start, new_stop):
+                    entry = self._entries.get(sequence)
+                    if entry is not None and entry[0] is not None:
+                        found.append((sequence, entry[0]))
+        return found
 
     def unreceived(self) -> list[tuple[int, int]]:
         """Return the ranges that were sent and are not received, held or gone."""

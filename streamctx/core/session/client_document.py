@@ -19,7 +19,8 @@ class ClientDocument:
     `is_announced` says whether its `open` was sent in this epoch. `edits_unverified`
     counts edits since the last `version`. `open_sequence` and `text_sequence` are the
     numbers of the last `open`, and of the last `open` or `snapshot`, in this epoch;
-    `refused_sequence` that of the last event of it that was refused.
+    `refused_sequence` that of the last event of it that was refused. `saved_version` is the
+    last that its editor has written to disk, `None` before the first.
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class ClientDocument:
         "refused",
         "refused_sequence",
         "reopens",
+        "saved_version",
         "text_sequence",
         "version",
     )
@@ -45,6 +47,7 @@ class ClientDocument:
         self.version = metadata.version
         self.forget_numbers()
         self.refused: str | None = None
+        self.saved_version: int | None = None
         self.edits_unverified = 0
         self.first_unverified_at = 0.0
         self.last_edit_at = 0.0

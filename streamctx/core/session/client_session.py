@@ -30,7 +30,7 @@ from streamctx.core.session.client_events import (
     SessionEnd,
     Welcomed,
 )
-from streamctx.core.session.delivery import Addressed, Delivery, DeliveryCounters, Item
+from streamctx.core.session.delivery import Addressed, Delivery, DeliveryCounters, GivenUp, Item
 from streamctx.core.session.observed import ObservedSession
 from streamctx.core.session.outgoing import Outgoing
 from streamctx.core.session.state import ClientInput, ClientState, client_transition
@@ -38,7 +38,7 @@ from streamctx.errors import CloseCode, ErrorCode, EventRefused, LocalProtocolEr
 from streamctx.limits import Limits
 from streamctx.vocabulary import INTEGER_MAX, DigestAlgorithm
 from streamctx.wire.changes import Change
-from streamctx.wire.codec import encode_body, server_decoder
+from streamctx.wire.codec import client_decoder, encode_body, server_decoder
 from streamctx.wire.digests import crc32_digest
 from streamctx.wire.frames import pack_frame, parse_frame
 from streamctx.wire.messages import (
@@ -333,6 +333,7 @@ class ClientSession:
             LocalProtocolError: If no such document is open.
         """
         document = self._document(alias)
+        document.saved_version = document.version
         if document.refused is None:
             self._outgoing.put_version(document, now, cause="save")
             self._outgoing.enqueue(Save(document=alias, version=document.version), alias, now)
@@ -733,6 +734,12 @@ class ClientSession:
             self._take_feed(item.stream, item.message, now)
         elif isinstance(item, SnapshotRequest):
             self._outgoing.take_snapshot_request(item, now)
+        elif isinstance(item, GivenUp):
+            for number, body in item.messages:
+                message = client_decoder(self.settings.encoding).decode(body)
+                # What breaks its schema, because the application broke it, would be refused again.
+                if isinstance(message, Message):
+                    self._send_again(number, message, now)
         elif isinstance(item, ErrorMessage):
             if not sequence:
                 self._last_error = item  # The close follows (ERR-1).
@@ -749,6 +756,17 @@ class ClientSession:
             raise RemoteProtocolError(
                 ErrorCode.INTERNAL, CloseCode.INTERNAL, "the server gave up messages of its own"
             )
+
+    def _send_again(self, sequence: int, message: Message, now: float) -> None:
+        """The server has given a message of ours up: what matters of it goes under a new number (ACK-6)."""
+        if isinstance(message, Subscribe):
+            if self.subscriptions.get(message.subscription) == message:
+                self._ask_for(message, now)
+        elif isinstance(message, Unsubscribe):
+            if message.subscription not in self.subscriptions:
+                self._outgoing.enqueue(message, 0, now)
+        else:
+            self._outgoing.send_again(sequence, message, now)
 
     def _take_error(self, error: ErrorMessage, now: float) -> None:
         if error.document is not None:

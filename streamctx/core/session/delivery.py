@@ -8,6 +8,7 @@ and once, or takes from the endpoint to number and keep.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
@@ -41,7 +42,16 @@ from streamctx.wire.messages import (
     Welcome,
 )
 
-__all__ = ["Addressed", "Delivered", "Delivery", "DeliveryCounters", "Item", "TooLarge"]
+__all__ = [
+    "LOST_RANGES_MAX",
+    "Addressed",
+    "Delivered",
+    "Delivery",
+    "DeliveryCounters",
+    "GivenUp",
+    "Item",
+    "TooLarge",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,17 @@ class Addressed:
     message: Message
 
 
-Item: TypeAlias = Message | Addressed | Malformed | UnknownType | TooLarge
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Messages of ours that the peer never got and will not ask for again (ACK-6).
+
+    Each is its number, and its body as it was sent.
+    """
+
+    messages: tuple[tuple[int, bytes | memoryview], ...]
+
+
+Item: TypeAlias = Message | Addressed | Malformed | UnknownType | TooLarge | GivenUp
 """What a frame turned out to be."""
 
 Delivered: TypeAlias = tuple[int, Item, bool]
@@ -73,6 +93,8 @@ _MAY_BE_UNNUMBERED = _UNNUMBERED | {ErrorMessage}
 _OF_A_STREAM = frozenset((Sync, Update, Synced, Ended))
 _NOTHING: tuple[Delivered, ...] = ()
 _RANGES_PER_MESSAGE = 64
+LOST_RANGES_MAX = 32
+"""So many of the ranges that were given up are told in every ACK."""
 
 
 @dataclass(slots=True)
@@ -115,6 +137,7 @@ class Delivery:
         "_last_sent",
         "_limit",
         "_limits",
+        "_lost",
         "_meter",
         "_out",
         "_peer_limit",
@@ -162,6 +185,7 @@ class Delivery:
         self._limit = 1 + limits.window_events_max
         self._peer_limit = 1 + limits.window_events_max
         self._evicted: dict[int, int] = {}
+        self._lost: deque[tuple[int, int]] = deque(maxlen=LOST_RANGES_MAX)
         self._out: list[bytes] = []
         self.attach(now)
 
@@ -310,13 +334,15 @@ class Delivery:
 
     def _receive_unnumbered(self, item: Item, now: float) -> Sequence[Delivered]:
         if isinstance(item, Ack):
+            given_up = self._given_up(item.lost) if item.lost else _NOTHING
             self._take_ack(item, now)
-            return _NOTHING
+            return given_up
         if isinstance(item, Heartbeat):
             self._ack_due = True
+            given_up = self._given_up(item.lost) if item.lost else _NOTHING
             self._take_ack(item, now)
             self._window.announce_next(item.next)
-            return _NOTHING
+            return given_up
         if isinstance(item, Nack):
             self._answer(item, now)
             return _NOTHING
@@ -348,6 +374,15 @@ class Delivery:
             expected = self._window.expected
             self._send_nack(((expected, expected + 1),), "corrupt")
         return _NOTHING
+
+    def _given_up(self, ranges: Sequence[tuple[int, int]]) -> Sequence[Delivered]:
+        """Hand up what is still held of what the peer has given up (ACK-6)."""
+        found: list[tuple[int, bytes | memoryview]] = []
+        for sequence, data in self._ring.given_up(ranges):
+            frame = parse_frame(cast(bytes, data), encoding=self._encoding, digest=self._digest)
+            assert frame is not None
+            found.append((sequence, frame.body))
+        return ((0, GivenUp(tuple(found)), True),) if found else _NOTHING
 
     def _take_ack(self, ack: Ack | Heartbeat, now: float) -> None:
         if not ack.durable <= ack.applied <= ack.received:
@@ -470,10 +505,14 @@ class Delivery:
         return tuple(part for start, stop in ranges for part in missing.within(start, stop))
 
     def lose(self, ranges: Iterable[tuple[int, int]]) -> list[Delivered]:
-        """Give up missing numbers of the peer for good; return what that lets through."""
+        """Give up missing numbers of the peer for good; return what that lets through.
+
+        An ACK tells the last `LOST_RANGES_MAX` ranges: after as many call `send_ack`, before giving up more.
+        """
         for start, stop in ranges:
             for lost_start, lost_stop in self._window.lose(start, stop):
                 self._counters.lost += lost_stop - lost_start
+                self._lost.append((lost_start, lost_stop))
         self._ack_due = True
         return self._released()
 
@@ -525,7 +564,7 @@ class Delivery:
             self.send_heartbeat()
         elif self._ack_due:
             self._ack_due = False
-            self._send_ack()
+            self.send_ack()
         if self._probe_at is None and self._ring.released != self._ring.next_sequence:
             # Also after an ACK that leaves something under way: the end of a burst may be what was lost.
             self._probe_at = now + self._probe_interval()
@@ -636,10 +675,18 @@ class Delivery:
         ranges = self.received_ranges() if self._window.has_gap else ()
         return received, durable, ranges
 
-    def _send_ack(self) -> None:
+    def send_ack(self) -> None:
+        """Queue an ACK now, and not just behind all else that `flush` sends."""
         received, durable, ranges = self._watermarks()
         self.send_unnumbered(
-            Ack(received=received, applied=received, durable=durable, limit=self._limit, ranges=ranges)
+            Ack(
+                received=received,
+                applied=received,
+                durable=durable,
+                limit=self._limit,
+                ranges=ranges,
+                lost=tuple(self._lost),
+            )
         )
 
     def send_heartbeat(self) -> None:
@@ -653,6 +700,7 @@ class Delivery:
                 durable=durable,
                 limit=self._limit,
                 ranges=ranges,
+                lost=tuple(self._lost),
             )
         )
 

@@ -729,8 +729,8 @@ def _between_parts() -> EventRefused:
 def _variants(event: SupersedableEvent, document: Document, units: Sequence[Unit]) -> Variants:
     """Say an event in units that observers want, where its positions can be said (OBS-5).
 
-    The text that an event of an earlier version speaks of is gone, unless it is the present one still. Where all
-    units have counted alike since then, none is needed.
+    The text that an event of an earlier version speaks of is gone, unless it is the present one still. Where
+    all units have counted alike since then, none is needed.
     """
     if not units or not isinstance(event, Cursor | Selection | Diagnostics):
         return {}

@@ -23,6 +23,7 @@ from streamctx.limits import Limits
 from streamctx.wire.codec import encode_body
 from streamctx.wire.messages import (
     Close,
+    DesignClose,
     DesignOpen,
     Edit,
     ErrorMessage,
@@ -30,8 +31,10 @@ from streamctx.wire.messages import (
     Mention,
     Message,
     Open,
+    Save,
     Snapshot,
     SnapshotRequest,
+    SupersedableEvent,
     Version,
 )
 
@@ -226,6 +229,39 @@ class Outgoing:
             and document.refused_sequence < document.text_sequence
         )
 
+    def send_again(self, sequence: int, message: Message, now: float) -> None:
+        """The server has given a message up: let what matters of it wait anew (ACK-6).
+
+        Of each document that it knows it asks for the text itself, and is told then if it is closed.
+        """
+        if isinstance(message, SupersedableEvent):
+            self.outbox.states.mark_dirty(key_of(message))
+        elif isinstance(message, DesignOpen):
+            self._open_design_again(message.document, now)
+        elif isinstance(message, DesignClose):
+            if message.document not in self.designs:
+                self.enqueue(message, message.document, now)
+        elif isinstance(message, Open | Save | Mention):
+            document = self.documents.get(message.document)
+            if document is not None and document.refused is None:
+                self._send_of_document_again(document, sequence, message, now)
+
+    def _send_of_document_again(
+        self, document: ClientDocument, sequence: int, message: Open | Save | Mention, now: float
+    ) -> None:
+        if isinstance(message, Open):
+            if document.open_sequence == sequence:
+                document.is_announced = False
+                self.collapse(document)
+            return
+        if isinstance(message, Save):
+            if message.version != document.saved_version:
+                return  # A newer one is behind it.
+            if document.text_sequence < sequence:
+                # A server drops what is said of a text that it does not trust, so a text goes first.
+                self.collapse(document)
+        self.enqueue(message, document.alias, now)
+
     def take_refusal(self, error: ErrorMessage, now: float) -> None:
         """Act on an ERROR about a document, and tell the application."""
         alias = error.document or 0
@@ -261,10 +297,22 @@ class Outgoing:
         self.collapse(document)
 
     def _reopen_design(self, alias: int, now: float) -> None:
-        design = self.designs.get(alias)
-        if design is not None and alias not in self._designs_reopened:
+        if alias not in self._designs_reopened:
             self._designs_reopened.add(alias)
+            self._open_design_again(alias, now)
+
+    def _open_design_again(self, alias: int, now: float) -> None:
+        """Open a design document that the server does not know; after it what it has refused meanwhile."""
+        design = self.designs.get(alias)
+        if design is not None:
             self.enqueue(design, alias, now)
+            self._repeat_states(alias)
+
+    def _repeat_states(self, alias: int) -> None:
+        """Let the present values of a document's keys go out again, behind what waits (DIV-4)."""
+        for key, (event, _, _) in self.outbox.states.current():
+            if event.document == alias:  # Also a focus on it, which has no document in its key.
+                self.outbox.states.mark_dirty(key)
 
     # What goes out.
 
@@ -356,10 +404,7 @@ class Outgoing:
         document.text_sequence = delivery.send(queued.message, now, key=document.alias)
         if isinstance(message, Open):
             document.open_sequence = document.text_sequence
-        # After it, the present values of the document's keys (DIV-4).
-        for key, value in self.outbox.states.current():
-            if key[1] == document.alias:
-                self.outbox.states.put(key, value)
+        self._repeat_states(document.alias)
 
     def _text_message(self, message: Open | Snapshot, text: str, now: float) -> Queued:
         """A text as it goes out: whole if it is short, else announced in parts."""

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from streamctx.core.session.delivery import Addressed, Delivered, Delivery, Item, TooLarge
+from streamctx.core.session.delivery import (
+    LOST_RANGES_MAX,
+    Addressed,
+    Delivered,
+    Delivery,
+    Item,
+    TooLarge,
+)
 from streamctx.core.session.feed_log import FeedLog
 from streamctx.core.session.live_context import LiveContext, TextBudget
 from streamctx.core.session.observer_feed import Feed, FeedFilter
@@ -328,11 +335,7 @@ class ServerSession:
         """
         delivery = self.delivery
         delivery.handle_timeout(now)
-        lost = delivery.expired(now)
-        if lost:
-            for answer in self._context.lose(None, ask=True):
-                self._replies.append(answer)
-            self._apply_all(delivery.lose(lost))
+        self._give_up(delivery.expired(now))
 
     def journal_done(self) -> None:
         """The oldest batch that `take_journal` returned is safe."""
@@ -350,6 +353,15 @@ class ServerSession:
         batch = JournalBatch(first=events[0][0], stop=events[-1][0] + 1, events=events)
         self._journal_pending.append(batch)
         return batch
+
+    def _give_up(self, lost: Sequence[tuple[int, int]]) -> None:
+        """Go on without numbers that will not come; each gap spoils what was applied before it."""
+        for index, gap in enumerate(lost):
+            if index and index % LOST_RANGES_MAX == 0:
+                self.delivery.send_ack()
+            # Texts are asked for once, with the last gap: whatever was opened before it is known then.
+            self._replies.extend(self._context.lose(None, ask=index == len(lost) - 1))
+            self._apply_all(self.delivery.lose((gap,)))
 
     def _apply_all(self, delivered: Sequence[Delivered]) -> None:
         for sequence, item, in_order in delivered:

@@ -116,3 +116,13 @@ def test_a_bound_of_no_keys_is_refused() -> None:
     one = _coalescer(1)
     one.put("a", 1)
     assert one.pop() == ("a", 1)
+
+
+def test_one_value_comes_out_once_more_if_it_is_there_and_was_popped() -> None:
+    coalescer = _coalescer()
+    for key in "ab":
+        coalescer.put(key, 1)
+    coalescer.pop()
+    for key in "abc":
+        coalescer.mark_dirty(key)
+    assert _pop_all(coalescer) == [("b", 1), ("a", 1)]

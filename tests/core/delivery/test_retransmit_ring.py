@@ -334,3 +334,35 @@ def test_a_new_epoch_starts_from_one_with_nothing_held() -> None:
     assert ring.unreceived() == []
     _record(ring, now=1.0)
     assert ring.acknowledge(2, [], 2) == 1.0
+
+
+def test_what_the_peer_has_given_up_is_returned_while_it_is_held_and_once() -> None:
+    ring = _ring_of(5)
+    ring.acknowledge(2, [(3, 4)], 2)
+    assert ring.given_up([(4, 5), (1, 3)]) == [(2, "frame 2"), (4, "frame 4")]
+    assert ring.given_up([(4, 5), (1, 3)]) == []
+    assert ring.given_up([(4, 6)]) == [(5, "frame 5")]
+    ring.acknowledge(6, [], 6)
+    assert ring.given_up([(1, 6)]) == []
+
+
+def test_what_was_received_and_is_not_safe_yet_can_be_given_up() -> None:
+    ring = _ring_of(3)
+    ring.acknowledge(4, [], 2)
+    assert ring.given_up([(1, 4)]) == [(2, "frame 2"), (3, "frame 3")]
+
+
+def test_a_superseded_frame_that_the_peer_has_given_up_is_not_returned() -> None:
+    ring = _ring()
+    for _ in range(2):
+        _record(ring, key="cursor", durable=False)
+    assert ring.given_up([(1, 3)]) == [(2, "frame 2")]
+
+
+@pytest.mark.parametrize("ranges", [[(1, 2), (3, 5)], [(1, 2), (0, 1)], [(1, 2), (3, 3)], [(1, 2**53 - 1)]])
+def test_numbers_that_were_never_sent_cannot_be_given_up(ranges: list[tuple[int, int]]) -> None:
+    ring = _ring_of(3)
+    with pytest.raises(RemoteProtocolError) as raised:
+        ring.given_up(ranges)
+    assert raised.value.code is ErrorCode.BAD_SEQUENCE
+    assert ring.given_up([(1, 2)]) == [(1, "frame 1")]

@@ -28,6 +28,10 @@ from streamctx.wire.messages import (
     ClientInfo,
     Close,
     Cursor,
+    DesignClose,
+    DesignOpen,
+    DesignSelection,
+    DesignTool,
     Diagnostic,
     Diagnostics,
     DocumentAction,
@@ -48,6 +52,7 @@ from streamctx.wire.messages import (
     Subscribe,
     Subscribed,
     Sync,
+    Unsubscribe,
     Update,
     Version,
     Welcome,
@@ -122,6 +127,15 @@ class Client:
     def acknowledge(self) -> None:
         next_ = self.session.next_sequence
         self.hear(Ack(received=next_, applied=next_, durable=next_, limit=next_ + 1024), is_numbered=False)
+
+    def give_up(self, *numbers: int) -> None:
+        """The server acknowledges everything, but has given those numbers up (ACK-6)."""
+        next_ = self.session.next_sequence
+        lost = tuple((number, number + 1) for number in numbers)
+        self.hear(
+            Ack(received=next_, applied=next_, durable=next_, limit=next_ + 1024, lost=lost),
+            is_numbered=False,
+        )
 
     def cut(self, code: int | None = None) -> None:
         self.session.disconnected(self.now, code)
@@ -280,7 +294,7 @@ def test_a_feed_that_breaks_is_asked_for_at_once_and_one_that_keeps_breaking_eve
     assert client.session.subscribe("s", 0.0) == 1
     assert types(client.pump()) == [Subscribe]
     client.acknowledge()
-    asked = []
+    asked: list[float] = []
     break_feeds(client, 1)
     while client.now < 17.0 and len(asked) < 9:
         if types(client.pump()) == [Subscribe]:
@@ -723,3 +737,214 @@ def test_a_close_that_fills_the_outbox_does_not_bring_its_document_back() -> Non
             client.pump()
             client.acknowledge()
         assert client.sent[-1][1] == Close(document=1)
+
+
+MENTION = Mention(document=1, version=0, range=(0, 0, 0, 1))
+DESIGN = DesignOpen(document=1, uri="design:///1", tool=DesignTool(name="t"), file_name="f", pages=())
+
+
+def test_the_present_value_of_a_key_is_sent_again_and_once_if_the_server_has_given_it_up() -> None:
+    client = Client().connect()
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.session.put(Cursor(document=1, version=0, position=(0, 1)), 0.0)
+    client.pump()
+    client.session.put(cursor := Cursor(document=1, version=0, position=(0, 2)), 0.0)
+    client.pump()
+    client.give_up(2, 3)
+    client.give_up(2, 3)
+    assert client.pump() == [cursor]
+    assert client.sent[-1][0] == 4
+    client.give_up(2, 3)
+    assert client.pump() == []
+
+
+def test_a_value_of_a_key_that_was_replaced_meanwhile_is_sent_once_with_the_present_one() -> None:
+    client = Client().connect()
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.session.put(Cursor(document=1, version=0, position=(0, 1)), 0.0)
+    client.pump()
+    client.session.put(cursor := Cursor(document=1, version=0, position=(0, 2)), 0.0)
+    client.give_up(2)
+    assert client.pump() == [cursor]
+
+
+def test_a_mention_that_the_server_has_given_up_is_sent_again_and_once() -> None:
+    client = Client().connect()
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.session.mention(MENTION, 0.0)
+    client.pump()
+    client.give_up(2)
+    client.give_up(2)
+    assert client.pump() == [MENTION]
+    client.give_up(3)
+    assert client.pump() == [MENTION]
+
+
+def test_a_mention_that_waited_says_so_still_when_it_is_sent_again() -> None:
+    client = Client()
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.session.mention(MENTION, 0.0)
+    client.now = 2.0
+    client.connect()
+    first = client.pump()[-1]
+    client.give_up(2)
+    assert client.pump() == [first]
+    assert isinstance(first, Mention)
+    assert (first.is_offline, first.queued_ms) == (True, 2000)
+
+
+def test_a_save_that_the_server_has_given_up_follows_a_text_for_it_is_dropped_otherwise() -> None:
+    client = Client().connect()
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.session.save(1, 0.0)
+    client.pump()
+    client.give_up(3)
+    sent = client.pump()
+    assert types(sent) == [Snapshot, Save]
+    # Where the text has gone already, it is enough.
+    client.give_up(5)
+    assert types(client.pump()) == [Snapshot, Save]
+    client.session.save(1, 0.0)
+    client.pump()
+    client.hear(SnapshotRequest(document=1, reason="lost", version=0))
+    assert types(client.pump()) == [Snapshot]
+    client.give_up(9)
+    assert types(client.pump()) == [Save]
+
+
+@pytest.mark.parametrize(("numbers", "versions"), [((3,), []), ((6,), [1]), ((3, 6), [1])])
+def test_of_saves_that_the_server_has_given_up_only_the_newest_is_sent_again(
+    numbers: tuple[int, ...], versions: list[int]
+) -> None:
+    client = Client().connect()
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.session.save(1, 0.0)
+    client.session.edit(1, INSERT, 0.0)
+    client.session.save(1, 0.0)
+    client.pump()
+    client.give_up(*numbers)
+    assert [message.version for message in client.pump() if isinstance(message, Save)] == versions
+
+
+def test_a_document_whose_open_the_server_has_given_up_is_opened_with_the_present_text() -> None:
+    client = Client().connect()
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.session.put(Focus(document=1), 0.0)
+    client.session.put(Cursor(document=1, version=0, position=(0, 1)), 0.0)
+    client.session.edit(1, INSERT, 0.0)
+    client.session.mention(MENTION, 0.0)
+    client.pump()
+    client.give_up(1, 3)
+    (again, *after) = client.pump()
+    assert isinstance(again, Open)
+    assert (again.text, again.version) == ("xabc", 1)
+    # What was refused because the document was not known: its present values, and a focus on it.
+    assert types(after) == [Mention, Focus, Cursor]
+    client.hear(ErrorMessage(code=ErrorCode.UNKNOWN_DOCUMENT, message="", document=1, reference=2))
+    client.give_up(1)
+    assert client.pump() == []
+
+
+def test_a_long_text_whose_open_was_given_up_while_it_went_out_begins_anew() -> None:
+    limits = replace(DEFAULT_LIMITS, window_events_max=4, reorder_events_max=4)
+    client = Client(limits=limits).connect()
+    client.session.open("file:///a.py", "x" * 100_000, 0.0)
+    assert types(client.pump()) == [Open, Part, Part, Part]
+    client.give_up(1)
+    assert types(client.pump()) == [Open, Part, Part, Part]
+    client.acknowledge()
+    assert types(client.pump()) == [Part] * 4
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_nothing_is_sent_again_of_a_document_that_is_closed_or_refused(is_refused: bool) -> None:
+    client = Client().connect()
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.session.put(Cursor(document=1, version=0, position=(0, 1)), 0.0)
+    client.session.mention(MENTION, 0.0)
+    client.session.save(1, 0.0)
+    client.pump()
+    if is_refused:
+        client.hear(ErrorMessage(code=ErrorCode.EXCLUDED, message="", document=1, reference=1))
+    else:
+        client.session.close_document(1, 0.0)
+        assert types(client.pump()) == [Close]
+    client.give_up(1, 2, 3, 4, 5)
+    assert client.pump() == []
+
+
+def test_texts_and_closes_wait_until_the_server_asks_for_them() -> None:
+    client = Client().connect()
+    for text in ("abc", "x" * 20_000):
+        client.session.open("file:///a.py", text, 0.0)
+    client.session.edit(1, INSERT, 0.0)
+    client.session.snapshot(2)
+    client.pump()
+    client.session.close_document(2, 0.0)
+    client.pump()
+    numbers = [
+        sequence for sequence, message in client.sent if isinstance(message, Part | Edit | Snapshot | Close)
+    ]
+    client.give_up(*numbers)
+    assert client.pump() == []
+    for document in (1, 2):
+        client.hear(SnapshotRequest(document=document, reason="lost", version=0))
+    assert types(client.pump()) == [Close, Snapshot]
+
+
+def test_a_design_document_is_opened_again_with_its_selection_if_the_server_has_given_its_open_up() -> None:
+    client = Client().connect()
+    design = client.session.open_design(DESIGN, 0.0)
+    selection = DesignSelection(document=1, page="p", nodes=(), total=0)
+    client.session.put(selection, 0.0)
+    client.session.put(Focus(document=1), 0.0)
+    client.pump()
+    client.give_up(1)
+    client.give_up(1)
+    assert client.pump() == [design, selection, Focus(document=1)]
+
+
+def test_the_close_of_a_design_document_that_the_server_has_given_up_is_sent_again() -> None:
+    client = Client().connect()
+    client.session.open_design(DESIGN, 0.0)
+    close = DesignClose(document=1, reason="plugin_closed")
+    client.session.close_design(close, 0.0)
+    client.pump()
+    client.give_up(1, 2)
+    assert client.pump() == [close]
+
+
+def test_requests_that_the_server_has_given_up_are_sent_again_while_they_are_wanted() -> None:
+    client = Client().connect()
+    for _ in range(2):
+        client.session.subscribe("s", 0.0)
+    client.session.unsubscribe(2, 0.0)
+    client.pump()
+    client.give_up(1, 2, 3)
+    sent = client.pump()
+    assert types(sent) == [Subscribe, Unsubscribe]
+    assert [message.subscription for message in sent] == [1, 2]  # type: ignore[attr-defined]
+    client.give_up(1, 2, 3)
+    assert client.pump() == []
+
+
+def test_a_message_that_breaks_its_schema_is_not_sent_again() -> None:
+    client = Client().connect()
+    client.session.open("file:///a.py", "abc", 0.0)
+    mention = Mention(document=1, version=0, range=(0, 0, 0, 1), text="x" * 20_000)
+    client.session.mention(mention, 0.0)
+    assert len(client.session.data_to_send(0.0)) == 3
+    client.give_up(2)
+    assert client.pump() == []
+
+
+def test_what_the_server_gave_up_just_before_the_connection_broke_is_sent_again_after_the_resume() -> None:
+    client = Client().connect()
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.session.mention(MENTION, 0.0)
+    client.pump()
+    client.cut()
+    client.connect(verdict="resumed", expects=3)
+    assert client.pump() == []
+    client.give_up(2)
+    assert client.pump() == [MENTION]

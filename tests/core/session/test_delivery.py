@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
-from streamctx.core.session.delivery import TooLarge
+from streamctx.core.session.delivery import LOST_RANGES_MAX, GivenUp, Item, TooLarge
 from streamctx.errors import CloseCode, RemoteProtocolError
 from streamctx.vocabulary import INTEGER_MAX, Encoding
-from streamctx.wire.codec import Malformed, UnknownType
+from streamctx.wire.codec import Malformed, UnknownType, client_decoder
 from streamctx.wire.frames import pack_frame
 from streamctx.wire.messages import Ack, Heartbeat, Message, Nack, Open, Skip
 from tests.core.session.ends import DIGEST, LIMITS, End, cursor, frame, only, read, save
@@ -22,10 +23,11 @@ def ack(
     durable: int | None = None,
     limit: int = 100,
     ranges: tuple[tuple[int, int], ...] = (),
+    lost: tuple[tuple[int, int], ...] = (),
 ) -> Ack:
     applied = received if applied is None else applied
     durable = applied if durable is None else durable
-    return Ack(received=received, applied=applied, durable=durable, limit=limit, ranges=ranges)
+    return Ack(received=received, applied=applied, durable=durable, limit=limit, ranges=ranges, lost=lost)
 
 
 def heartbeat(next_: int) -> Heartbeat:
@@ -424,3 +426,108 @@ def test_half_of_the_frames_corrupt_is_borne_for_ever() -> None:
         assert end.receive(bad) == []
         end.receive(frame(save(number), number))
     assert end.delivery.expected == 200
+
+
+def given_up(items: list[tuple[int, Item]]) -> list[tuple[int, object]]:
+    """What was handed up as given up by the peer, by number."""
+    return [
+        (number, client_decoder(Encoding.MSGPACK).decode(body))
+        for _, item in items
+        if isinstance(item, GivenUp)
+        for number, body in item.messages
+    ]
+
+
+def test_what_was_given_up_is_told_in_every_acknowledgement_and_heartbeat_from_then_on() -> None:
+    end = End()
+    end.receive(frame(save(1), 1), frame(save(3), 3))
+    assert end.ack().lost == ()
+    end.delivery.lose([(2, 3)])
+    assert end.ack().lost == ((2, 3),)
+    end.receive(frame(save(5), 5))
+    end.delivery.lose([(4, 5)])
+    assert end.ack().lost == ((2, 3), (4, 5))
+    end.delivery.attach(1.0)
+    end.delivery.send_heartbeat()
+    assert end.ack().lost == ((2, 3), (4, 5))
+
+
+def test_of_a_range_only_what_had_not_come_is_told_as_given_up() -> None:
+    end = End()
+    end.receive(frame(save(2), 2), frame(save(5), 5))
+    end.delivery.lose([(1, 5)])
+    assert end.ack().lost == ((1, 2), (3, 5))
+
+
+def test_the_last_ranges_that_were_given_up_are_told_and_no_more() -> None:
+    end = End()
+    gaps = [(number, number + 1) for number in range(1, 2 * LOST_RANGES_MAX + 3, 2)]
+    for start, stop in gaps:
+        end.receive(frame(save(stop), stop))
+        end.delivery.lose([(start, stop)])
+        assert len(end.ack().lost) <= LOST_RANGES_MAX
+    assert end.ack().lost == tuple(gaps[-LOST_RANGES_MAX:])
+
+
+@pytest.mark.parametrize("kind", [Ack, Heartbeat])
+def test_what_the_peer_has_given_up_is_handed_up_once_and_before_it_is_forgotten(
+    kind: type[Ack] | type[Heartbeat],
+) -> None:
+    end = End()
+    end.send(5)
+    message: Ack | Heartbeat = ack(5, lost=((2, 3), (4, 5)))
+    if kind is Heartbeat:
+        message = msgspec.structs.replace(heartbeat(1), received=5, applied=5, lost=message.lost)
+    assert given_up(end.receive(frame(message))) == [(2, save(2)), (4, save(4))]
+    assert given_up(end.receive(frame(message), frame(ack(6, lost=((2, 3),))))) == []
+
+
+def test_a_number_above_the_acknowledged_ones_can_be_given_up_and_one_that_came_is_not() -> None:
+    end = End()
+    end.send(4)
+    end.receive(frame(ack(1, ranges=((2, 3),))))
+    # What is below `applied` and was acknowledged for good is forgotten, whatever is said of it.
+    assert given_up(end.receive(frame(ack(3, lost=((1, 2),))))) == [(1, save(1))]
+    assert given_up(end.receive(frame(ack(3, lost=((1, 3),))))) == []
+
+
+def test_where_events_are_kept_until_they_are_durable_a_later_acknowledgement_tells_in_time() -> None:
+    end = End(durable=True)
+    end.send(3)
+    assert given_up(end.receive(frame(ack(4, durable=1)))) == []
+    assert given_up(end.receive(frame(ack(4, durable=1, lost=((2, 3),))))) == [(2, save(2))]
+    assert given_up(end.receive(frame(ack(4, durable=1, lost=((2, 3),))))) == []
+    assert given_up(end.receive(frame(ack(4, lost=((1, 4),))))) == [(1, save(1)), (3, save(3))]
+    assert end.delivery.is_settled
+
+
+def test_what_was_given_up_just_before_a_connection_broke_is_told_after_the_resume() -> None:
+    end = End()
+    end.send(3)
+    end.delivery.attach(1.0)
+    end.delivery.resume_sending(4, (), 1.0)
+    assert given_up(end.receive(frame(ack(4, lost=((2, 3),))))) == [(2, save(2))]
+
+
+@pytest.mark.parametrize("lost", [(3, 5), (0, 2), (1, INTEGER_MAX)])
+def test_a_number_that_was_never_sent_cannot_be_given_up(lost: tuple[int, int]) -> None:
+    end = End()
+    end.send(3)
+    assert close_of(end, frame(ack(4, lost=(lost,)))) is CloseCode.BAD_FRAME
+
+
+def test_an_empty_range_given_up_is_malformed() -> None:
+    end = End()
+    end.send(3)
+    ((_, item),) = end.receive(frame(ack(4, lost=((2, 2),))))
+    assert isinstance(item, Malformed)
+
+
+def test_a_long_range_given_up_again_and_again_is_looked_through_once() -> None:
+    end = End(limits=replace(LIMITS, window_events_max=8), durable=True)
+    for number in range(1, 2001):
+        end.delivery.send(cursor(number), 0.0, key="cursor", durable=False)
+        end.receive(frame(ack(number + 1, durable=1, limit=number + 8)))
+    end.flush()
+    message = frame(ack(2001, durable=1, lost=((1, 2001),)))
+    assert end.receive(*[message] * 2000) == []

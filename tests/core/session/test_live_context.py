@@ -440,7 +440,9 @@ def positions_shown(context: Context, unit: Unit) -> list[list[object]]:
     entries = context.context.feed.since(context.context.feed.first_offset)
     assert entries is not None
     live = [entry.variants.get(unit, entry.event) for entry in entries if isinstance(entry.event, Cursor)]
-    state = [event for event, _ in context.context.state_events(unit) if isinstance(event, Cursor)]
+    state: list[object] = [
+        event for event, _ in context.context.state_events(unit) if isinstance(event, Cursor)
+    ]
     return [[event for event in live if event is not None], state]
 
 
