@@ -8,7 +8,7 @@ import { numbersIn, toRanges } from './ranges.mjs';
 /**
  * @typedef {import('./ranges.mjs').Range} Range
  * @typedef {'durable' | 'supersedable' | 'request'} Kind
- * @typedef {{received: number, ranges?: Range[], applied: number, durable: number, limit: number}} Watermarks
+ * @typedef {{received: number, ranges?: Range[], applied: number, durable: number, limit: number, lost?: Range[]}} Watermarks
  */
 
 const AHEAD_MAX = 8192; // numbers ahead of the lowest missing one [SEQ-3]
@@ -70,9 +70,9 @@ export class SendHalf {
   /**
    * Note that the frame with the number `next` is handed to the WebSocket now.
    *
-   * @param {{data: unknown, bytes: number, kind: Kind, key?: string}} frame
+   * @param {{data: unknown, bytes: number, kind: Kind, key?: string, message?: unknown}} frame
    */
-  record({ data, bytes, kind, key }, now) {
+  record({ data, bytes, kind, key, message }, now) {
     const number = this.next;
     this.next += 1;
     if (key !== undefined) {
@@ -81,7 +81,7 @@ export class SendHalf {
       if (older !== undefined && !this.isReceived(older)) this.ring.delete(older);
       this.newestOfKey.set(key, number);
     }
-    this.ring.set(number, { data, bytes, kind, sentAt: now, answeredAt: -Infinity, isRepeated: false });
+    this.ring.set(number, { data, bytes, kind, message, sentAt: now, answeredAt: -Infinity, isRepeated: false });
     this.underWay.set(number, bytes);
     this.underWayBytes += bytes;
     this.restartProbe(now);
@@ -97,8 +97,8 @@ export class SendHalf {
    */
   onAck(ack, now) {
     const ranges = ack.ranges ?? [];
-    const highest = Math.max(ack.received, ack.applied, ack.durable, ...ranges.map((range) => range[1]));
-    if (highest > this.next) return false;
+    const stops = [...ranges, ...(ack.lost ?? [])].map((range) => range[1]);
+    if (Math.max(ack.received, ack.applied, ack.durable, ...stops) > this.next) return false;
     const before = this.received + this.applied + this.durable + this.arrived.size;
     this.markReceived(ack.received, ranges, now);
     this.applied = Math.max(this.applied, ack.applied);
@@ -109,6 +109,25 @@ export class SendHalf {
     if (this.received + this.applied + this.durable + this.arrived.size > before) this.restartProbe(now);
     else this.probeAt = this.ring.size > 0 ? now + this.probeMs : Infinity;
     return true;
+  }
+
+  /**
+   * What the other side has given up of what is kept here: it is told before the watermarks of the same ACK let it be
+   * forgotten, and handed out once [ACK-6].
+   *
+   * @param {Range[]} ranges
+   * @returns {unknown[]} the messages
+   */
+  takeLost(ranges) {
+    const messages = [];
+    const [oldest = this.next] = this.ring.keys();
+    for (const number of numbersIn(ranges, oldest, this.next)) {
+      const frame = this.ring.get(number);
+      if (!frame || frame.isGivenUp) continue;
+      frame.isGivenUp = true;
+      messages.push(frame.message);
+    }
+    return messages;
   }
 
   markReceived(received, ranges, now) {

@@ -184,3 +184,13 @@ test('through a lossy pipe each durable event arrives once and in order, and the
     assert.ok(tally.dropped > 0 && tally.corrupted > 0 && tally.reordered > 0);
   }
 });
+
+test('what the other side has given up is handed out once, before it is forgotten', () => {
+  const half = sender();
+  for (const message of ['a', 'b', 'c']) half.record({ ...frame(), message }, 0);
+  assert.deepEqual(half.takeLost([[1, 3]]), ['a', 'b']);
+  assert.deepEqual(half.takeLost([[1, 4]]), ['c']);
+  assert.equal(half.onAck(ackOf(4, { lost: [[1, 4]] }), 1), true);
+  assert.deepEqual(half.takeLost([[1, 4]]), []);
+  assert.equal(half.onAck(ackOf(4, { lost: [[4, 5]] }), 1), false, 'it was never sent');
+});

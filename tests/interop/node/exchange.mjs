@@ -20,6 +20,7 @@ import { areRanges, groupsOf } from './ranges.mjs';
  * @property {(code: string, close: number) => void} fail the connection cannot go on
  * @property {(message: any) => string | undefined} [keyOf] the key of a supersedable event that comes in
  * @property {() => void} [onDrained]
+ * @property {(message: any) => void} [onGivenUp] the other side will never have a message that was sent
  * @property {RoundTrip} [roundTrip]
  */
 
@@ -119,7 +120,7 @@ export class Exchange {
       this.counts.oversize += 1; // the callers cut texts and edits so that this does not happen
       return true;
     }
-    this.sender.record({ data, bytes, kind: item.kind, key: item.key }, this.now);
+    this.sender.record({ data, bytes, kind: item.kind, key: item.key, message: item.message }, this.now);
     transmit(data);
     return true;
   }
@@ -236,7 +237,9 @@ export class Exchange {
   }
 
   onWatermarks(message) {
+    const lost = this.sender.takeLost(message.lost ?? []);
     if (!this.sender.onAck(message, this.now)) return this.fail('bad_sequence', 4102);
+    for (const each of lost) this.options.onGivenUp?.(each);
     if (message.type !== 'heartbeat') return;
     this.receiver.learn(message.next, this.now);
     this.scheduleAck();
@@ -285,7 +288,8 @@ const isAck = (message) =>
   isCount(message.applied) &&
   isCount(message.durable) &&
   isCount(message.limit) &&
-  (message.ranges === undefined || areRanges(message.ranges));
+  (message.ranges === undefined || areRanges(message.ranges)) &&
+  (message.lost === undefined || areRanges(message.lost));
 const hasRanges = (message) => areRanges(message.ranges) && message.ranges.length > 0;
 
 /** Whether the body of an unnumbered message of delivery is well formed. */

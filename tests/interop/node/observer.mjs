@@ -51,6 +51,7 @@ export class Observer {
       onFresh: () => this.onFresh(),
       onResumed: () => {},
       onMessage: (message, head) => this.onMessage(message, head),
+      onGivenUp: (message) => this.onGivenUp(message),
       onEnded: (reason) => {
         this.endedBy = reason;
       },
@@ -77,6 +78,11 @@ export class Observer {
   onFresh() {
     this.feeds.clear();
     for (const message of this.subscriptions.values()) this.session.send(message, { kind: 'request' });
+  }
+
+  /** Ask again, for what is still wanted [ACK-6]. */
+  onGivenUp(message) {
+    if (this.subscriptions.get(message.subscription) === message) this.session.send(message, { kind: 'request' });
   }
 
   problem(text) {

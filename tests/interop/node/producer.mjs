@@ -21,6 +21,7 @@ import { hashOf, Text } from './text.mjs';
  * @property {number} versionAt when the last `version` was sent
  * @property {boolean} isRefused the server will not have it: nothing more is sent [DOC-7]
  * @property {number} reopenedAt
+ * @property {number | null} savedVersion the version that was last told to be on disk
  */
 
 const EDITS_PER_VERSION = 64;
@@ -33,6 +34,8 @@ const BACKLOG = 100;
 
 /** Errors after which a document is not open [DOC-7]. */
 const REFUSALS = new Set(['too_large', 'limit', 'excluded', 'unverifiable']);
+/** Supersedable events about texts. */
+const PRESENCE = new Set(['cursor', 'selection', 'viewport', 'diagnostics', 'state']);
 /** What a snapshot makes unnecessary while it is unsent [DIV-4]. */
 const INCLUDED = new Set(['open', 'edit', 'part', 'snapshot', 'version', 'save']);
 
@@ -53,6 +56,7 @@ export class Producer {
       onFresh: (welcome) => this.onFresh(welcome),
       onResumed: (welcome) => this.onResumed(welcome),
       onMessage: (message) => this.onMessage(message),
+      onGivenUp: (message) => this.onGivenUp(message),
       onEnded: (reason) => this.onEnded(reason),
     });
     this.session.onDrained = () => this.wake();
@@ -127,6 +131,7 @@ export class Producer {
       versionAt: this.clock.now(),
       isRefused: false,
       reopenedAt: -Infinity,
+      savedVersion: null,
     };
     this.documents.set(alias, document);
     this.sendOpen(document);
@@ -210,6 +215,7 @@ export class Producer {
 
   save(alias) {
     const document = this.documents.get(alias);
+    document.savedVersion = document.version;
     this.sendVersion(document, 'save');
     this.sendDurable(document, { type: 'save', document: alias, version: document.version });
   }
@@ -352,9 +358,55 @@ export class Producer {
   onMessage(message) {
     if (message.type === 'snapshot_request') {
       this.counts.requests += 1;
-      this.heal(message.document);
+      this.onRequest(message);
     } else if (message.type === 'error') this.onError(message);
     this.wake();
+  }
+
+  onRequest({ document: alias, reason }) {
+    if (this.documents.has(alias)) this.heal(alias);
+    else if (reason === 'lost' && !this.designs.has(alias)) {
+      // It is closed here; its `close` may be what was lost [DIV-4].
+      this.session.send({ type: 'close', document: alias }, { kind: 'durable' });
+    }
+  }
+
+  /** Send again, under a new number, what no snapshot holds of what the server has given up [ACK-6]. */
+  onGivenUp(message) {
+    const { type, document: alias } = message;
+    const document = this.documents.get(alias);
+    const design = this.designs.get(alias);
+    if (type === 'design.open' && design) {
+      this.session.send(design.open, { kind: 'durable' });
+      this.repeatPresence(alias);
+    } else if (type === 'design.close' && !design) this.session.send(message, { kind: 'durable' });
+    else if (type === 'design.selection') this.repeatPresence(alias);
+    else if (type === 'focus') this.session.send(this.focus, { kind: 'supersedable', key: 'focus' });
+    else if (!document) return;
+    else if (type === 'open') this.reopen(document);
+    else if (type === 'mention') this.sendDurable(document, message);
+    else if (type === 'save' && message.version === document.savedVersion) {
+      this.heal(alias); // a server drops what is said of a text that it does not trust [DIV-2]
+      this.sendDurable(document, message);
+    } else if (PRESENCE.has(type)) this.repeatPresence(alias);
+  }
+
+  /** The present values of a document's keys again, and the focus if it is there. */
+  repeatPresence(alias) {
+    const document = this.documents.get(alias);
+    for (const value of document?.presence.values() ?? []) this.sendPresence(document, value);
+    const selection = this.designs.get(alias)?.selection;
+    if (selection) this.session.send(selection, { kind: 'supersedable', key: `design.selection ${alias}` });
+    if (this.focus?.document === alias) this.session.send(this.focus, { kind: 'supersedable', key: 'focus' });
+  }
+
+  /** Open a document of which the server knows nothing, unless that was done a moment ago. */
+  reopen(document) {
+    if (this.clock.now() - document.reopenedAt <= REOPEN_MS) return;
+    document.reopenedAt = this.clock.now();
+    this.session.exchange.withdraw(({ message }) => message.document === document.alias && INCLUDED.has(message.type));
+    this.sendOpen(document);
+    this.repeatPresence(document.alias);
   }
 
   /** One snapshot of the present text, and then the present supersedable values [DIV-4]. */
@@ -367,7 +419,7 @@ export class Producer {
     // A snapshot needs a document that is open, so an `open` that is still unsent goes again, with the present text.
     if (taken.some(({ message }) => message.type === 'open')) this.sendOpen(document);
     else this.sendSnapshot(document);
-    for (const value of document.presence.values()) this.sendPresence(document, value);
+    this.repeatPresence(alias);
   }
 
   onError({ code, document: alias }) {
@@ -376,10 +428,8 @@ export class Producer {
     if (REFUSALS.has(code)) {
       document.isRefused = true;
       this.session.exchange.withdraw(({ message }) => message.document === alias);
-    } else if (code === 'unknown_document' && this.clock.now() - document.reopenedAt > REOPEN_MS) {
-      // Its `open` was given up for lost; the texts here are the authority.
-      document.reopenedAt = this.clock.now();
-      this.sendOpen(document);
+    } else if (code === 'unknown_document') {
+      this.reopen(document); // its `open` was given up for lost; the texts here are the authority
     }
   }
 

@@ -10,6 +10,7 @@ import { dataBytes, decodeFrame, encodeBody, encodeFrame, SUBPROTOCOLS } from '.
  * @property {(welcome: any) => void} onFresh numbers begin at 1: everything is to be told anew [RSM-7]
  * @property {(welcome: any) => void} onResumed the session goes on
  * @property {(message: any, head: {sequence: number, stream: number}) => void} onMessage
+ * @property {(message: any) => void} onGivenUp the server will never have a message that was sent [ACK-6]
  * @property {(reason: string) => void} onEnded the session is over and does not connect again
  *
  * @typedef {object} SessionOptions
@@ -228,6 +229,7 @@ export class Session {
       deliver: (message, head) => this.onMessage(message, head),
       fail: (code, close) => this.fail(code, close),
       onDrained: () => this.onDrained?.(),
+      onGivenUp: (message) => this.handlers.onGivenUp(message),
     });
   }
 

@@ -143,3 +143,42 @@ test('the close code decides whether and when the client connects again', async 
   for (const code of [1008, 4000, 4003, 4010]) assert.equal(await reconnectAfter(code), null);
   assert.ok((await reconnectAfter(4009)) < 5);
 });
+
+/** A producer, settled, whose next messages the server will give up. */
+async function withLoss(prepare) {
+  const all = world();
+  const { clock, producer, server } = all;
+  await runScript(all, 0);
+  const exchange = server.sessions.get(producer.session.welcome.session).exchange;
+  const first = producer.session.exchange.sender.next;
+  prepare(producer);
+  const shown = [];
+  const { show } = Object.getPrototypeOf(server.sessions.get('s1'));
+  server.sessions.get('s1').show = function (event, count) {
+    shown.push(event.type);
+    show.call(this, event, count);
+  };
+  const stop = producer.session.exchange.sender.next;
+  const lost = [[first, stop]];
+  exchange.onSkip({ ranges: lost });
+  exchange.tell({ type: 'ack', ...exchange.receiver.watermarks(), lost });
+  assert.ok(await clock.runUntil(() => producer.session.exchange.isIdle && shown.length > 0, 5_000));
+  return { ...all, shown };
+}
+
+test('what the server has given up and no snapshot holds is sent again', async () => {
+  const alias = 1;
+  const { shown, server, producer } = await withLoss((producer) => {
+    producer.open('file:///new', 'text');
+    producer.mention(alias, { range: [0, 0, 0, 0] });
+    producer.save(alias);
+    producer.show(alias, 'cursor', { position: [0, 0] });
+    producer.openDesign({ uri: 'design:///1', tool: { name: 't' }, file_name: 'f', pages: [] });
+    producer.selectDesign(producer.lastAlias, { page: 'p', nodes: [], total: 0 });
+  });
+  for (const type of ['open', 'mention', 'snapshot', 'save', 'cursor', 'design.open', 'design.selection']) {
+    assert.equal(shown.filter((each) => each === type).length >= 1, true, type);
+  }
+  assert.equal(shown.filter((each) => each === 'mention').length, 1);
+  assert.deepEqual(textsOf(server.sessions.get('s1').documents), textsOf(producer.documents));
+});
