@@ -561,9 +561,7 @@ class LiveContext:
                 raise _unknown(event.document)
             self._presence.park(key, sequence, event)
             return
-        if design.capture == "off":
-            event = msgspec.structs.replace(event, nodes=tuple(_without_text(node) for node in event.nodes))
-        self._show(key, sequence, event, None)
+        self._show(key, sequence, _captured(event, design), None)
 
     def _release_parked(self, document: Document) -> None:
         """Show what waited for the document to be known, whole, or at this version."""
@@ -593,7 +591,8 @@ class LiveContext:
         self.counters.applied += 1
         self.feed.append(event, uri=event.uri)
         for key, parked_sequence, parked in self._presence.take_parked(alias, None):
-            self._show(key, parked_sequence, parked, None)
+            shown = _captured(parked, event) if isinstance(parked, DesignSelection) else parked
+            self._show(key, parked_sequence, shown, None)
         return _NOTHING
 
     def _design_close(self, sequence: int, event: DesignClose) -> Answers:
@@ -750,6 +749,13 @@ def _edit_variants(event: Edit, converted: Mapping[Unit, tuple[Change, ...]]) ->
         for unit, changes in converted.items()
         if changes is not event.changes or event.length is not None
     }
+
+
+def _captured(selection: DesignSelection, design: DesignOpen) -> DesignSelection:
+    """A selection without what its document does not let be captured (DSG-2)."""
+    if design.capture != "off":
+        return selection
+    return msgspec.structs.replace(selection, nodes=tuple(_without_text(node) for node in selection.nodes))
 
 
 def _without_text(node: DesignNode) -> DesignNode:

@@ -419,7 +419,10 @@ def test_the_texts_of_nodes_are_dropped_unless_they_are_captured() -> None:
     context = Context()
     node = DesignNode(id="1", kind="text", name="n", text="words")
     selection = DesignSelection(document=1, page="p", nodes=(node,), total=1)
-    context.apply(design(), selection)
+    context.apply(selection, in_order=False)
+    context.apply(design())
+    assert context.shown()[-1].nodes[0].text is None  # type: ignore[union-attr]
+    context.apply(selection)
     assert context.shown()[-1].nodes[0].text is None  # type: ignore[union-attr]
     context.apply(design(capture="selection"), selection)
     assert context.shown()[-1].nodes[0].text == "words"  # type: ignore[union-attr]
