@@ -94,9 +94,8 @@ def _say(line: str) -> None:
 def _run(options: argparse.Namespace) -> int:
     def progress(totals: Totals) -> None:
         left_s = totals.elapsed_s / totals.seeds * (options.seeds - totals.seeds)
-        _note(
-            f"{totals.seeds:,} of {options.seeds:,} seeds, {len(totals.failed)} failed, {left_s:.0f} s left"
-        )
+        failed = f"failed: {sorted(totals.failed)[:10]}" if totals.failed else "none failed"
+        _note(f"{totals.seeds:,} of {options.seeds:,} seeds, {failed}, {left_s:.0f} s left")
 
     totals = run_seeds(options.start, options.seeds, options.procs, progress)
     if options.json:
