@@ -110,8 +110,8 @@ class CoalescerMachine(RuleBasedStateMachine):
     @override
     def teardown(self) -> None:
         """A reader that goes on ends with the present value of every key that is kept."""
-        if not hasattr(self, "coalescer"):
-            return
+        if sys.exc_info()[0] is not None or not hasattr(self, "coalescer"):
+            return  # What failed before is not to be hidden.
         present = dict(self.dirty + self.clean)
         while (popped := self.coalescer.pop()) is not None:
             self.seen[popped[0]] = popped[1]

@@ -330,8 +330,8 @@ class ReceiveWindowMachine(RuleBasedStateMachine):
     @override
     def teardown(self) -> None:
         """Once all gaps are closed, everything received was handed out, each once."""
-        if not hasattr(self, "window"):
-            return
+        if sys.exc_info()[0] is not None or not hasattr(self, "window"):
+            return  # What failed before is not to be hidden.
         self.release_if_ready()
         for number in range(1, max(self.fate, default=0) + 1):
             if number not in self.fate:
