@@ -121,7 +121,9 @@ async def test_flip_of_any_byte_is_noticed_and_changes_no_text(tmp_path: Path, e
             async with gate:
                 return offset, await _edit(server, offset, encoding)
 
-        outcomes = await asyncio.gather(*(flip(offset) for offset in range(0, clean.passed, _STEP)))
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(flip(offset)) for offset in range(0, clean.passed, _STEP)]
+    outcomes = [task.result() for task in tasks]
     flipped = [(offset, outcome) for offset, outcome in outcomes if outcome.is_flipped]
     assert len(flipped) > 0.8 * len(outcomes)
     in_frames = [(offset, outcome) for offset, outcome in flipped if offset >= clean.head_bytes]
