@@ -82,6 +82,12 @@ class CoalescerMachine(RuleBasedStateMachine):
         self.clean = []
 
     @rule(key=KEYS)
+    def mark_dirty(self, key: str) -> None:
+        self.coalescer.mark_dirty(key)
+        self.dirty += [entry for entry in self.clean if entry[0] == key]
+        self.clean = [entry for entry in self.clean if entry[0] != key]
+
+    @rule(key=KEYS)
     def forget(self, key: str) -> None:
         self.coalescer.forget(key)
         self._forget({key})

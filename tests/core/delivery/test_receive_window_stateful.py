@@ -347,4 +347,4 @@ class ReceiveWindowMachine(RuleBasedStateMachine):
 
 
 TestReceiveWindow = ReceiveWindowMachine.TestCase
-TestReceiveWindow.settings = machine_settings(examples=200, steps=50)
+TestReceiveWindow.settings = machine_settings(examples=120, steps=50)

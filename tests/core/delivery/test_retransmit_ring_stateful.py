@@ -59,6 +59,7 @@ class RetransmitRingMachine(RuleBasedStateMachine):
         self.events_max, self.bytes_max = events_max, bytes_max
         self.ring = RetransmitRing(events_max=events_max, bytes_max=bytes_max)
         self.sent: dict[int, Sent] = {}
+        self.given_up: set[int] = set()
         self.released = 1
         self.now = 0.0
         self.record(frames)
@@ -184,6 +185,20 @@ class RetransmitRingMachine(RuleBasedStateMachine):
         self.settle()
         assert sample == sampled
 
+    @rule(back=st.integers(1, 12), lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    def give_up(self, back: int, lengths: list[int]) -> None:
+        """The peer may say more than once what it will never have; each frame comes up once."""
+        start, stop = max(1, self.next_sequence - back), self.next_sequence
+        ranges = [(start, min(start + length, stop)) for length in lengths if start < stop]
+        numbers_told = {number for pair in ranges for number in range(*pair)} - self.given_up
+        found = self.ring.given_up(ranges)
+        assert found == [
+            (number, self.sent[number].frame)
+            for number in sorted(numbers_told)
+            if not self.sent[number].is_gone and number >= self.released
+        ]
+        self.given_up |= numbers_told
+
     @rule(data=st.data())
     def resume(self, data: st.DataObject) -> None:
         received, ranges = self.draw_state(data, lowest=max(1, self.released - 3))
@@ -260,6 +275,8 @@ class RetransmitRingMachine(RuleBasedStateMachine):
                 ring.acknowledge(stop, [pair], stop)
             with pytest.raises(RemoteProtocolError):
                 ring.resume(stop, [pair], self.now)
+            with pytest.raises(RemoteProtocolError):
+                ring.given_up([(1, 2), pair])
         for received, release_below in ((stop + beyond, 1), (stop, stop + beyond), (1, 1 + beyond)):
             with pytest.raises(RemoteProtocolError):
                 ring.acknowledge(received, [], release_below)
@@ -276,6 +293,7 @@ class RetransmitRingMachine(RuleBasedStateMachine):
     def begin_a_new_epoch(self) -> None:
         self.ring.reset()
         self.sent.clear()
+        self.given_up.clear()
         self.released = 1
 
     # What holds.
@@ -325,4 +343,4 @@ class RetransmitRingMachine(RuleBasedStateMachine):
 
 
 TestRetransmitRing = RetransmitRingMachine.TestCase
-TestRetransmitRing.settings = machine_settings(examples=200, steps=50)
+TestRetransmitRing.settings = machine_settings(examples=120, steps=50)

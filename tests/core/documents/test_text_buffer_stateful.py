@@ -151,4 +151,4 @@ class TextBufferMachine(RuleBasedStateMachine):
 
 
 TestTextBuffer = TextBufferMachine.TestCase
-TestTextBuffer.settings = machine_settings(examples=80, steps=30)
+TestTextBuffer.settings = machine_settings(examples=70, steps=30)

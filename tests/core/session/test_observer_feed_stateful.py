@@ -631,4 +631,4 @@ def _text_of(event: FeedEvent) -> int:
 
 
 TestObserverFeed = ObserverFeedMachine.TestCase
-TestObserverFeed.settings = machine_settings(examples=250, steps=50)
+TestObserverFeed.settings = machine_settings(examples=150, steps=50)
