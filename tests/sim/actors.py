@@ -89,6 +89,8 @@ class Client(Actor):
         self.session = session or ClientSession(settings, jitter=jitter.odds)
         self._policy = ReconnectPolicy(jitter.odds, run.limits)
         self._clock = jitter.odds() * 1000
+        self._told = 0.0
+        """The last time that the session was told, which rounding must not undo."""
         self._timer_due = float("inf")
         self._wakes_at = 0.0
         self._retry_ms: int | None = None
@@ -101,7 +103,7 @@ class Client(Actor):
     @property
     def now(self) -> float:
         """The time on this host's clock."""
-        return self.world.now + self._clock
+        return max(self.world.now + self._clock, self._told)
 
     @property
     def is_asleep(self) -> bool:
@@ -229,12 +231,12 @@ class Client(Actor):
         due = self.session.next_timeout()
         if due is None:
             return
-        now = self.now
-        if now < due - 1e-9:
+        if self.now < due - 1e-9:
             self._set_timer()
             return
+        self._told = max(self.now, due)
         try:
-            self.session.handle_timeout(max(now, due))
+            self.session.handle_timeout(self._told)
         except RemoteProtocolError as error:
             if self.link is not None:
                 self._fail(error)

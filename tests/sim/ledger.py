@@ -9,6 +9,7 @@ from streamctx.core.session.server_session import ServerSession
 from streamctx.vocabulary import Encoding
 from streamctx.wire.codec import client_decoder
 from streamctx.wire.messages import Event
+from tests.sim.sender import Sender
 
 __all__ = ["CHECKERS", "SECRET", "Checker", "Epoch", "Lineage", "Violation", "body_of"]
 
@@ -47,6 +48,10 @@ CHECKERS: Final[dict[str, Checker]] = {
     "Bounded": Checker(
         "windows, rings, logs and queues stay within their limits", ("SEQ-3", "SEQ-7", "ACK-5")
     ),
+    "Credit": Checker("no end has more under way than the other has allowed", ("ACK-5", "SEQ-7", "LIM-1")),
+    "Kept": Checker("a durable frame is kept until it is safe at the other end", ("ACK-3",)),
+    "EditsFirst": Checker("what speaks of a text leaves behind that text", ("COA-2",)),
+    "AliasSettled": Checker("an alias is used again once its close was applied", ("DOC-10",)),
     "SendOrder": Checker("first transmissions leave in the order of their numbers", ("SEQ-1", "SEQ-2")),
     "SameBytes": Checker("a retransmission is the original, byte for byte", ("NAK-3", "SEQ-6")),
     "AnsweredOnce": Checker("a frame is retransmitted at most once in its linger time", ("NAK-3",)),
@@ -59,6 +64,13 @@ CHECKERS: Final[dict[str, Checker]] = {
     ),
     "Lossless": Checker("a lossless link shows no gap: no NACK, no retransmission", ("SEQ-2",)),
     # Resume.
+    "Greeting": Checker(
+        "a client begins with HELLO and a higher attempt, repeats it unchanged, and then confirms WELCOME",
+        ("HSK-1", "HSK-2", "HSK-9", "RSM-1"),
+    ),
+    "ResumeFirst": Checker(
+        "after a resume all that the other end lacks leaves in order, before anything new", ("RSM-6",)
+    ),
     "SingleWriter": Checker(
         "only the connection of the highest attempt changes a session", ("RSM-2", "RSM-3")
     ),
@@ -112,10 +124,11 @@ class Violation(BaseException):
 class Lineage:
     """What one client process has sent in an epoch. A copied process begins with a copy of it."""
 
-    __slots__ = ("encoding", "evicted", "next", "sent", "taken")
+    __slots__ = ("encoding", "evicted", "next", "sender", "sent", "taken")
 
-    def __init__(self, encoding: Encoding) -> None:
+    def __init__(self, encoding: Encoding, sender: Sender) -> None:
         self.encoding = encoding
+        self.sender = sender
         self.sent: dict[int, bytes] = {}
         self.next = 1
         self.taken = 1
@@ -123,7 +136,7 @@ class Lineage:
 
     def fork(self) -> Lineage:
         """The copy's own."""
-        other = Lineage(self.encoding)
+        other = Lineage(self.encoding, self.sender.fork())
         other.sent = dict(self.sent)
         other.next, other.taken, other.evicted = self.next, self.taken, set(self.evicted)
         return other
@@ -137,7 +150,8 @@ class Lineage:
 class Epoch:
     """One life of a session's numbers: all that was sent and settled."""
 
-    def __init__(self, session: ServerSession, incarnation: int) -> None:
+    def __init__(self, session: ServerSession, incarnation: int, sender: Sender) -> None:
+        self.sender = sender
         self.session_id = session.session_id
         self.epoch = session.epoch
         self.principal = session.principal

@@ -180,9 +180,9 @@ class Direction:
             world.at(self._free_at, self._deliver)
 
     def unblock(self) -> None:
-        """Let all that was held up arrive at once."""
-        self.is_blocked = False
-        if self.queue and not self._is_due:
+        """Let all that was held up arrive at once, if there is somebody who reads."""
+        self.is_blocked = self._link.is_stalled and not self.is_up
+        if self.queue and not self._is_due and not self.is_blocked:
             self._is_due = True
             self._world.at(max(self.queue[0][0], self._world.now), self._deliver)
 
@@ -240,6 +240,9 @@ class Link:
         self.last_down: deque[bytes] = deque(maxlen=4)
         self.epoch: Epoch | None = None
         self.lineage: Lineage | None = None
+        self.hello: bytes | None = None
+        self.hello_at = 0.0
+        self.is_confirmed = False
         self.bytes_up = 0
         self.bytes_down = 0
         self._timer_due = float("inf")
@@ -313,9 +316,10 @@ class Link:
         if now < self.timer - 1e-9:
             self.set_timer(self.timer)
             return
-        due, self.timer = self.timer, None
+        self.world.host.told = max(now, self.timer)
+        self.timer = None
         self.world.watch.turn(self)
-        self.handler.handle_timeout(max(now, due))
+        self.handler.handle_timeout(self.world.host.told)
         self.world.watch.turn_done(self)
 
     # What comes.

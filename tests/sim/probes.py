@@ -16,6 +16,7 @@ from streamctx.core.session.client_session import ClientSession
 from streamctx.core.session.delivery import Delivery
 from streamctx.core.session.server_session import ServerSession
 from streamctx.hub.connection import Connection
+from streamctx.hub.hub import Hub
 from tests.sim.ledger import Violation
 from tests.sim.watch import Watch
 
@@ -43,8 +44,10 @@ def install() -> None:
     _wrap(ReceiveWindow, "lose", functools.partial(_fill, is_loss=True))
     _wrap(Delivery, "_take_skip", _take_skip)
     _wrap(Delivery, "_take_ack", _take_ack)
+    _wrap(Delivery, "resume_sending", _resume_sending)
     _wrap(Delivery, "_watermarks", _watermarks)
     _wrap(Delivery, "evict", _evict)
+    _wrap(Hub, "greet", _greet)
     _wrap(Connection, "establish", _establish)
     _wrap(Connection, "_fail_internally", _fail_internally)
     _wrap(ClientSession, "_welcome", _welcome)
@@ -96,6 +99,14 @@ def _take_skip(watch: Watch, original: Any, delivery: Any, skip: Any) -> Any:
 def _take_ack(watch: Watch, original: Any, delivery: Any, ack: Any, now: float) -> None:
     watch.acknowledged(delivery, ack)
     original(delivery, ack, now)
+    watch.released(delivery, ack)
+
+
+def _resume_sending(
+    watch: Watch, original: Any, delivery: Any, received: int, ranges: Any, now: float
+) -> None:
+    watch.resuming(delivery, received, ranges)
+    original(delivery, received, ranges, now)
 
 
 def _watermarks(watch: Watch, original: Any, delivery: Any) -> Any:
@@ -108,6 +119,11 @@ def _evict(watch: Watch, original: Any, delivery: Any, document_of: Any) -> Any:
     gone = original(delivery, document_of)
     watch.evicted(delivery, gone)
     return gone
+
+
+def _greet(watch: Watch, original: Any, hub: Any, connection: Any, hello: Any, now: float) -> None:
+    watch.greeting(connection, hello)
+    original(hub, connection, hello, now)
 
 
 def _establish(watch: Watch, original: Any, connection: Any, held: Any, welcome: Any) -> None:

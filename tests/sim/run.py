@@ -248,7 +248,7 @@ class Run:
             self.watch.fail(
                 "Calm", f"{world.messages - messages} messages in {_QUIET_S} quiet seconds, {links} links"
             )
-        if world.steps - steps > 60 * len(self.clients) * beats:
+        if world.steps - steps > 60 * (1 + len(self.clients)) * beats:
             self.watch.fail("Calm", f"{world.steps - steps} steps in {_QUIET_S} quiet seconds")
         difference = self.difference()
         if difference is not None:
@@ -294,6 +294,8 @@ class Run:
                 if difference is not None:
                     return f"{client.plan.name}: {difference}"
         for client in self.clients.values():
+            if client.link is not None and client.link.up.is_severed:
+                return f"{client.plan.name} has not noticed that its connection is dead"
             if client.is_alive and client.session.state is ClientState.ESTABLISHED:
                 difference = self._observer_differs(client)
                 if difference is not None:

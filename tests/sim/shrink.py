@@ -116,7 +116,7 @@ def _with_fewer(search: _Search, plan: Plan) -> Plan:
 
 def _shorter(search: _Search, plan: Plan) -> Plan:
     last = max((step.at for step in plan.steps), default=0.0)
-    for chaos_s in (last, last + 1.0, plan.chaos_s / 2):
+    for chaos_s in (last, last + 1.0):
         shorter = msgspec.structs.replace(plan, chaos_s=round(chaos_s, 6))
         if chaos_s < plan.chaos_s and search.try_(shorter):
             return shorter

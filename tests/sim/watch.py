@@ -26,6 +26,7 @@ from streamctx.wire.messages import (
     ErrorMessage,
     Event,
     Heartbeat,
+    Hello,
     Message,
     Open,
     Part,
@@ -39,6 +40,7 @@ from streamctx.wire.messages import (
     Welcome,
 )
 from tests.sim.ledger import SECRET, Epoch, Lineage, Violation, body_of
+from tests.sim.sender import Doors, Greetings, Sender
 
 if TYPE_CHECKING:
     from tests.sim.actors import Actor
@@ -61,6 +63,10 @@ class Watch:
 
     def __init__(self) -> None:
         self.world: World
+        self.greetings = Greetings(self.fail)
+        self.doors = Doors(self.fail)
+        self.hello: tuple[str | None, Hello] | None = None
+        """The HELLO that is being answered, and whose token came with it."""
         self.epochs: dict[str, Epoch] = {}
         self.epoch_of: dict[object, Epoch] = {}
         """By the server's `Delivery` and its window."""
@@ -130,15 +136,22 @@ class Watch:
 
     # Handshakes.
 
+    def greeting(self, connection: Connection, hello: Hello) -> None:
+        """The server answers a HELLO."""
+        principal = connection.info.principal
+        self.hello = (hello.auth if principal is None else principal.name), hello
+
     def welcoming(self, connection: Connection, session: ServerSession, welcome: Welcome) -> None:
         """The server says WELCOME."""
+        assert self.hello is not None
+        self.doors.opened(session, *self.hello, welcome)
         epoch = self.epochs.get(session.epoch)
         incarnation = self.world.host.incarnation
         link = connection.peer
         if welcome.verdict in ("new", "rejected"):
             if epoch is not None:
                 self.fail("EpochHonest", f"the epoch {session.epoch} is not new")
-            epoch = Epoch(session, incarnation)
+            epoch = Epoch(session, incarnation, Sender(self.fail, welcome.limits, keeps_until_durable=False))
             self.epochs[session.epoch] = epoch
             self.epoch_of[session.delivery] = epoch
             self.epoch_of[session.delivery._window] = epoch
@@ -164,7 +177,8 @@ class Watch:
         delivery = session._delivery
         epoch = self.epochs[welcome.epoch]
         if delivery not in self.lineage_of:
-            lineage = Lineage(session.settings.encoding)
+            sender = Sender(self.fail, welcome.limits, keeps_until_durable=welcome.durability == "full")
+            lineage = Lineage(session.settings.encoding, sender)
             epoch.lineages.append(lineage)
             self.lineage_of[delivery] = lineage, epoch
         link = self.actors[session].link
@@ -177,6 +191,9 @@ class Watch:
         if known is not None:
             lineage, epoch = known[0].fork(), known[1]
             epoch.lineages.append(lineage)
+            for (session, subscription, source), offset in list(self.offsets.items()):
+                if session is original:
+                    self.offsets[copy, subscription, source] = offset
             self.lineage_of[copy._delivery] = lineage, epoch
 
     def evicted(self, delivery: Delivery, numbers: Iterable[int]) -> None:
@@ -189,37 +206,49 @@ class Watch:
     def sending(self, link: Link, message: bytes, *, is_up: bool) -> None:
         """A frame goes to the network."""
         if is_up and link.lineage is None:
-            return  # Not welcomed yet, or a stranger.
+            if isinstance(link.actor, Client):
+                self.greetings.before_welcome(link, message, self.world.now)
+            return
+        if is_up and not link.is_confirmed:
+            self.greetings.after_welcome(link, body_of(message, link.actor.plan.encoding))
         if link.is_text:
             sequence = int(message[17 : message.index(b" ", 17)])
         else:
             sequence = int.from_bytes(message[16:24])
         if not sequence:
+            if is_up and link.lineage is not None:
+                encoding = link.lineage.encoding
+                link.lineage.sender.says(message, body_of(message, encoding), encoding)
             return
         if is_up:
             lineage = link.lineage
             if lineage is None:
                 return
+            sender = lineage.sender
             known = lineage.sent.get(sequence)
             expected = lineage.next
         else:
             epoch = link.epoch
             if epoch is None:
                 return
+            sender = epoch.sender
             known = epoch.sent_down.get(sequence)
             expected = epoch.next_down
         if known is None:
             if sequence != expected:
                 self.fail("SendOrder", f"number {sequence} before {expected}, up {is_up}")
+            sender.sends(sequence, len(message))
             if is_up:
                 lineage.sent[sequence] = message  # type: ignore[union-attr]
                 lineage.next = sequence + 1  # type: ignore[union-attr]
+                sender.tells(sequence, lineage.message(sequence))  # type: ignore[union-attr]
             else:
                 epoch.sent_down[sequence] = message  # type: ignore[union-attr]
                 epoch.next_down = sequence + 1  # type: ignore[union-attr]
             return
         if known != message:
             self.fail("SameBytes", f"number {sequence} was sent as {known!r}, now as {message!r}")
+        sender.repeats(sequence)
         key = (link.number, is_up, sequence)
         last = self.retransmitted.get(key)
         if last is not None and self.world.now - last < _LINGER_S - 1e-9:
@@ -353,7 +382,10 @@ class Watch:
             epoch = self.epoch_of.get(delivery)
             if epoch is not None and epoch.lineages and ack.received > epoch.taken:
                 self.fail("AckTruth", f"the client says {ack.received}, it has {epoch.taken}")
+            if epoch is not None:
+                epoch.sender.acknowledged(ack)
             return
+        known[0].sender.acknowledged(ack)
         epoch = known[1]
         if ack.received > epoch.settled or ack.applied > epoch.settled:
             self.fail("AckTruth", f"{ack!r}, but {epoch.settled} is open")
@@ -368,12 +400,29 @@ class Watch:
             if ack.durable > first:
                 self.fail("Durable", f"durable {ack.durable} is acknowledged, {first} is not in the store")
 
+    def released(self, delivery: Delivery, ack: Ack | Heartbeat) -> None:
+        """An end has taken an acknowledgement into account."""
+        known = self.lineage_of.get(delivery)
+        if known is not None:
+            known[0].sender.holds(delivery, ack, known[0].evicted)
+
+    def resuming(self, delivery: Delivery, received: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """An end goes on sending on a new connection."""
+        known = self.lineage_of.get(delivery)
+        if known is not None:
+            known[0].sender.resumed(received, ranges, known[0].next)
+        elif delivery in self.epoch_of:
+            epoch = self.epoch_of[delivery]
+            epoch.sender.resumed(received, ranges, epoch.next_down)
+
     def marked(self, delivery: Delivery, received: int, durable: int, limit: int) -> None:
         """An end states its watermarks."""
         last = self.marks.get(delivery)
         if last is not None and (received < last[0] or durable < last[1] or limit < last[2]):
             self.fail("Monotone", f"received, durable, limit {(received, durable, limit)} after {last}")
         self.marks[delivery] = received, durable, limit
+        if limit < received + delivery._limits.window_events_max:
+            self.fail("Credit", f"the limit {limit} is granted, {received} is received")
 
     def synced(self, epoch_id: str, batch: JournalBatch) -> None:
         """The store has made a batch safe."""
@@ -479,7 +528,7 @@ class Watch:
 
     def _check_positions(self, event: object, uri: str, unit: Unit) -> None:
         texts = self.texts.get((uri, event.version))  # type: ignore[attr-defined]
-        if texts is None:
+        if texts is None or uri in self.diverged_uris:
             return
         if isinstance(event, Cursor):
             spans: list[tuple[int, int]] = [event.position]

@@ -91,6 +91,8 @@ class Host:
     def __init__(self, world: World) -> None:
         self.world = world
         self.incarnation = 0
+        self.told = 0.0
+        """The last time that the server was told, which rounding must not undo."""
         self.hub: Hub | None = None
         self.store = ModelStore(self)
         self._ids = itertools.count(1)
@@ -99,7 +101,7 @@ class Host:
     @property
     def now(self) -> float:
         """The time on this host's clock."""
-        return self.world.now + _SERVER_CLOCK
+        return max(self.world.now + _SERVER_CLOCK, self.told)
 
     def start(self, _: object = None) -> None:
         """Start a server, unless one runs."""

@@ -1,0 +1,247 @@
+"""What one end of a session has sent, and whether it was allowed to: credit, window, a resume's order, the greeting.
+
+Like the rest of the ledger it is kept from outside: from the frames that go to the network, and from the
+acknowledgements and handshakes that the end has been given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from streamctx.vocabulary import Encoding
+from streamctx.wire.codec import client_decoder
+from streamctx.wire.digests import crc32_digest
+from streamctx.wire.frames import parse_frame
+from streamctx.wire.messages import (
+    SUPERSEDABLE_TYPES,
+    Ack,
+    Close,
+    Cursor,
+    Diagnostics,
+    Edit,
+    Heartbeat,
+    Hello,
+    Mention,
+    NegotiatedLimits,
+    Open,
+    Save,
+    Selection,
+    Skip,
+    Snapshot,
+    Version,
+    Viewport,
+    Welcome,
+)
+
+if TYPE_CHECKING:
+    from streamctx.core.session.delivery import Delivery
+    from tests.sim.network import Link
+
+__all__ = ["Doors", "Greetings", "Sender"]
+
+_SUPERSEDABLE: frozenset[type[object]] = frozenset(SUPERSEDABLE_TYPES)
+_TEXTS = (Open, Edit, Snapshot, Version)
+_OF_A_TEXT = (Cursor, Selection, Viewport, Diagnostics, Mention, Save)
+_REPEAT_S = 0.25
+
+Fail = Callable[[str, str], None]
+
+
+class Sender:
+    """One direction of an epoch: what is under way, and how much more may be.
+
+    `owed` are the numbers that a resume has to repeat before anything new leaves.
+    """
+
+    __slots__ = (
+        "_aliases_closed",
+        "_applied",
+        "_fail",
+        "_keeps_until_durable",
+        "_limit",
+        "_limits",
+        "_owed",
+        "_repeated",
+        "_safe",
+        "_supersedable",
+        "_under_way",
+        "_under_way_bytes",
+        "_versions",
+    )
+
+    def __init__(self, fail: Fail, limits: NegotiatedLimits, *, keeps_until_durable: bool) -> None:
+        self._fail = fail
+        self._limits = limits
+        self._keeps_until_durable = keeps_until_durable
+        self._limit = 1 + limits.window_events
+        self._safe = self._applied = 1
+        self._under_way: dict[int, int] = {}
+        self._under_way_bytes = 0
+        self._owed: set[int] = set()
+        self._repeated = 0
+        self._supersedable: set[int] = set()
+        self._versions: dict[int, int] = {}
+        self._aliases_closed: dict[int, int] = {}
+
+    def fork(self) -> Sender:
+        """That of a copied process."""
+        other = Sender(self._fail, self._limits, keeps_until_durable=self._keeps_until_durable)
+        for name in ("_limit", "_safe", "_applied", "_under_way_bytes", "_repeated"):
+            setattr(other, name, getattr(self, name))
+        for name in ("_under_way", "_owed", "_supersedable", "_versions", "_aliases_closed"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
+
+    # What leaves.
+
+    def sends(self, sequence: int, size_bytes: int) -> None:
+        """A number leaves for the first time."""
+        if self._owed:
+            self._fail("ResumeFirst", f"number {sequence} is new, and {sorted(self._owed)} are not repeated")
+        if sequence >= self._limit:
+            self._fail("Credit", f"number {sequence} is sent, the limit is {self._limit}")
+        self._under_way[sequence] = size_bytes
+        self._under_way_bytes += size_bytes
+        limits = self._limits
+        if len(self._under_way) > limits.window_events or self._under_way_bytes > limits.window_bytes:
+            self._fail("Credit", f"{len(self._under_way)} under way, {self._under_way_bytes} bytes")
+        if size_bytes > limits.frame_bytes:
+            self._fail("Credit", f"a frame of {size_bytes} bytes")
+
+    def repeats(self, sequence: int) -> None:
+        """A number leaves again."""
+        if sequence in self._owed:
+            self._owed.remove(sequence)
+            if sequence < self._repeated:
+                self._fail("ResumeFirst", f"number {sequence} is repeated after {self._repeated}")
+            self._repeated = sequence
+
+    def says(self, frame: bytes, body: bytes, encoding: Encoding) -> None:
+        """A frame without a number leaves; only what it skips matters here."""
+        if not self._owed:
+            return
+        message = client_decoder(encoding).decode(body)
+        if isinstance(message, Skip):
+            for start, stop in message.ranges:
+                self._owed.difference_update(range(start, stop))
+
+    def tells(self, sequence: int, message: object) -> None:
+        """A client sends a message under a new number."""
+        kind = type(message)
+        if kind in _SUPERSEDABLE:
+            self._supersedable.add(sequence)
+        if isinstance(message, Open):
+            closed = self._aliases_closed.pop(message.document, 0)
+            if closed >= self._applied:
+                self._fail("AliasSettled", f"{message!r:.100}, but the close {closed} is not applied")
+        if isinstance(message, Close):
+            self._aliases_closed[message.document] = sequence
+        elif isinstance(message, _TEXTS):
+            self._versions[message.document] = message.version
+        elif isinstance(message, _OF_A_TEXT):
+            known = self._versions.get(message.document, -1)
+            if message.version > known:
+                self._fail("EditsFirst", f"{message!r:.200}, the text was sent at {known}")
+
+    # What comes back.
+
+    def acknowledged(self, ack: Ack | Heartbeat) -> None:
+        """It is told what has arrived."""
+        self._limit = max(self._limit, ack.limit)
+        self._applied = max(self._applied, ack.applied)
+        self._safe = max(self._safe, ack.durable if self._keeps_until_durable else ack.applied)
+        self._arrived(ack.received, ack.ranges)
+
+    def _arrived(self, received: int, ranges: Iterable[tuple[int, int]]) -> None:
+        under_way = self._under_way
+        gone = []
+        for number in under_way:  # They rise.
+            if number >= received:
+                break
+            gone.append(number)
+        for start, stop in ranges:
+            gone += [number for number in range(start, stop) if number in under_way]
+        for number in gone:
+            self._under_way_bytes -= under_way.pop(number, 0)
+
+    def holds(self, delivery: Delivery, ack: Ack | Heartbeat, evicted: set[int]) -> None:
+        """After an acknowledgement: nothing was forgotten that may have to be sent again."""
+        if delivery.released > self._safe:
+            self._fail("Kept", f"forgotten below {delivery.released}, safe below {self._safe}")
+        for start, _ in ack.ranges:
+            if start < self._safe or start in self._supersedable or start in evicted:
+                continue
+            entry = delivery._ring._entries.get(start)
+            if entry is None or entry[0] is None:
+                self._fail("Kept", f"number {start} is forgotten, safe below {self._safe}")
+
+    def resumed(self, expects: int, ranges: Iterable[tuple[int, int]], next_: int) -> None:
+        """A new connection goes on: the other end has all below `expects`, and `ranges`."""
+        self._limit = max(self._limit, expects + self._limits.window_events)
+        self._arrived(expects, ranges)
+        self._owed = set(range(expects, next_))
+        for start, stop in ranges:
+            self._owed.difference_update(range(start, stop))
+        self._repeated = 0
+
+
+class Greetings:
+    """How clients begin their connections."""
+
+    def __init__(self, fail: Fail) -> None:
+        self._fail = fail
+        self._attempts: dict[object, int] = {}
+
+    def before_welcome(self, link: Link, frame: bytes, now: float) -> None:
+        """A client that was not welcomed sends."""
+        encoding = link.actor.plan.encoding
+        if link.hello is not None:
+            if frame == link.hello:
+                if now - link.hello_at < _REPEAT_S - 1e-9:
+                    self._fail("Greeting", f"HELLO again after {now - link.hello_at:.6f} s")
+                link.hello_at = now
+            elif parse_frame(frame, encoding=encoding, digest=crc32_digest) is not None:
+                self._fail("Greeting", f"{frame[24:200]!r} before WELCOME")
+            return
+        parsed = parse_frame(frame, encoding=encoding, digest=crc32_digest)
+        hello = None if parsed is None else client_decoder(encoding).decode(parsed.body)
+        if not isinstance(hello, Hello):
+            self._fail("Greeting", f"a connection begins with {hello!r:.100}")
+            return
+        link.hello, link.hello_at = frame, now
+        last = self._attempts.get(link.actor, 0)
+        if hello.attempt <= last:
+            self._fail("Greeting", f"attempt {hello.attempt} after {last}")
+        self._attempts[link.actor] = hello.attempt
+
+    def after_welcome(self, link: Link, body: bytes) -> None:
+        """A client that was welcomed sends its first frame."""
+        link.is_confirmed = True
+        message = client_decoder(link.actor.plan.encoding).decode(body)
+        if not isinstance(message, Heartbeat):
+            self._fail("Greeting", f"the first frame after WELCOME is {message!r:.100}")
+
+
+class Doors:
+    """Who may have which session."""
+
+    def __init__(self, fail: Fail) -> None:
+        self._fail = fail
+        self._attempts: dict[str, int] = {}
+        self._secrets: dict[str, list[str]] = {}
+
+    def opened(self, session: Any, name: str | None, hello: Hello, welcome: Welcome) -> None:
+        """The server welcomes somebody who has shown a token for `name`."""
+        key = session.session_id
+        if name != session.principal:
+            self._fail("Isolation", f"{name} is welcomed to {key} of {session.principal}")
+        if welcome.verdict in ("resumed", "resynced"):
+            last = self._attempts[key]
+            if hello.attempt <= last:
+                self._fail("SingleWriter", f"attempt {hello.attempt} has {key} after attempt {last}")
+            known = self._secrets[key]
+            if hello.resume is None or hello.resume.secret not in known[-2:]:
+                self._fail("Isolation", f"{key} is resumed with a secret that is none of its last two")
+        self._attempts[key] = hello.attempt
+        self._secrets.setdefault(key, []).append(welcome.secret)
