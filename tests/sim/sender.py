@@ -1,18 +1,16 @@
-"""What one end of a session has sent, and whether it was allowed to: credit, window, a resume's order, the greeting.
+"""What one end of a session has sent, and whether it might: credit, window, order after a resume.
 
 Like the rest of the ledger it is kept from outside: from the frames that go to the network, and from the
-acknowledgements and handshakes that the end has been given.
+acknowledgements that the end has been given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from streamctx.vocabulary import Encoding
 from streamctx.wire.codec import client_decoder
-from streamctx.wire.digests import crc32_digest
-from streamctx.wire.frames import parse_frame
 from streamctx.wire.messages import (
     SUPERSEDABLE_TYPES,
     Ack,
@@ -21,7 +19,6 @@ from streamctx.wire.messages import (
     Diagnostics,
     Edit,
     Heartbeat,
-    Hello,
     Mention,
     NegotiatedLimits,
     Open,
@@ -31,21 +28,19 @@ from streamctx.wire.messages import (
     Snapshot,
     Version,
     Viewport,
-    Welcome,
 )
 
 if TYPE_CHECKING:
     from streamctx.core.session.delivery import Delivery
-    from tests.sim.network import Link
 
-__all__ = ["Doors", "Greetings", "Sender"]
+__all__ = ["Fail", "Sender"]
 
 _SUPERSEDABLE: frozenset[type[object]] = frozenset(SUPERSEDABLE_TYPES)
 _TEXTS = (Open, Edit, Snapshot, Version)
 _OF_A_TEXT = (Cursor, Selection, Viewport, Diagnostics, Mention, Save)
-_REPEAT_S = 0.25
 
-Fail = Callable[[str, str], None]
+Fail: TypeAlias = Callable[[str, str], None]
+"""Takes the name of a checker, and what is wrong."""
 
 
 class Sender:
@@ -184,64 +179,3 @@ class Sender:
         for start, stop in ranges:
             self._owed.difference_update(range(start, stop))
         self._repeated = 0
-
-
-class Greetings:
-    """How clients begin their connections."""
-
-    def __init__(self, fail: Fail) -> None:
-        self._fail = fail
-        self._attempts: dict[object, int] = {}
-
-    def before_welcome(self, link: Link, frame: bytes, now: float) -> None:
-        """A client that was not welcomed sends."""
-        encoding = link.actor.plan.encoding
-        if link.hello is not None:
-            if frame == link.hello:
-                if now - link.hello_at < _REPEAT_S - 1e-9:
-                    self._fail("Greeting", f"HELLO again after {now - link.hello_at:.6f} s")
-                link.hello_at = now
-            elif parse_frame(frame, encoding=encoding, digest=crc32_digest) is not None:
-                self._fail("Greeting", f"{frame[24:200]!r} before WELCOME")
-            return
-        parsed = parse_frame(frame, encoding=encoding, digest=crc32_digest)
-        hello = None if parsed is None else client_decoder(encoding).decode(parsed.body)
-        if not isinstance(hello, Hello):
-            self._fail("Greeting", f"a connection begins with {hello!r:.100}")
-            return
-        link.hello, link.hello_at = frame, now
-        last = self._attempts.get(link.actor, 0)
-        if hello.attempt <= last:
-            self._fail("Greeting", f"attempt {hello.attempt} after {last}")
-        self._attempts[link.actor] = hello.attempt
-
-    def after_welcome(self, link: Link, body: bytes) -> None:
-        """A client that was welcomed sends its first frame."""
-        link.is_confirmed = True
-        message = client_decoder(link.actor.plan.encoding).decode(body)
-        if not isinstance(message, Heartbeat):
-            self._fail("Greeting", f"the first frame after WELCOME is {message!r:.100}")
-
-
-class Doors:
-    """Who may have which session."""
-
-    def __init__(self, fail: Fail) -> None:
-        self._fail = fail
-        self._attempts: dict[str, int] = {}
-        self._secrets: dict[str, list[str]] = {}
-
-    def opened(self, session: Any, name: str | None, hello: Hello, welcome: Welcome) -> None:
-        """The server welcomes somebody who has shown a token for `name`."""
-        key = session.session_id
-        if name != session.principal:
-            self._fail("Isolation", f"{name} is welcomed to {key} of {session.principal}")
-        if welcome.verdict in ("resumed", "resynced"):
-            last = self._attempts[key]
-            if hello.attempt <= last:
-                self._fail("SingleWriter", f"attempt {hello.attempt} has {key} after attempt {last}")
-            known = self._secrets[key]
-            if hello.resume is None or hello.resume.secret not in known[-2:]:
-                self._fail("Isolation", f"{key} is resumed with a secret that is none of its last two")
-        self._attempts[key] = hello.attempt
-        self._secrets.setdefault(key, []).append(welcome.secret)

@@ -39,8 +39,9 @@ from streamctx.wire.messages import (
     Version,
     Welcome,
 )
+from tests.sim.handshakes import Doors, Greetings
 from tests.sim.ledger import SECRET, Epoch, Lineage, Violation, body_of
-from tests.sim.sender import Doors, Greetings, Sender
+from tests.sim.sender import Sender
 
 if TYPE_CHECKING:
     from tests.sim.actors import Actor
@@ -206,7 +207,7 @@ class Watch:
     def sending(self, link: Link, message: bytes, *, is_up: bool) -> None:
         """A frame goes to the network."""
         if is_up and link.lineage is None:
-            if isinstance(link.actor, Client):
+            if link.actor.plan.role != "rogue":
                 self.greetings.before_welcome(link, message, self.world.now)
             return
         if is_up and not link.is_confirmed:
