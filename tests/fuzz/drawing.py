@@ -81,7 +81,7 @@ def _struct(type_: inspect.StructType) -> Draw:
     def make(program: Program, hints: Hints) -> msgspec.Struct:
         values = {}
         for name, item, is_required in fields:
-            if not is_required and program.byte() & 3:
+            if not is_required and program.flag():
                 continue
             hint = hints.get(name)
             values[name] = hint(program) if hint is not None else item(program, hints)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.fuzz.__main__ import TARGETS, run, store
-from tests.fuzz.conftest import REPORT
 from tests.fuzz.drivers import fuzz_of, has_atheris, seeds
 
 __all__: list[str] = []
@@ -21,17 +21,16 @@ _PROCESSES = 2
 
 @pytest.mark.timeout(300)
 @pytest.mark.slow
-def test_a_minute_of_fuzzing_finds_nothing(pytestconfig: pytest.Config) -> None:
+def test_a_minute_of_fuzzing_finds_nothing(report: Callable[[str], None]) -> None:
     driver = "atheris" if has_atheris() else "plain"
     seed = 1 if os.environ.get("CI") else random.randrange(1, 2**31)
 
     outcomes = run(list(TARGETS), seconds=_SECONDS, driver=driver, seed=seed, processes=_PROCESSES)
 
     executions = sum(outcome.executions for outcome in outcomes)
-    pytestconfig.stash[REPORT] = [
-        f"fuzz: {executions:,} executions in {_SECONDS} s of {_PROCESSES} processes, seed {seed}",
-        *(f"fuzz: {outcome.summary()}" for outcome in outcomes),
-    ]
+    report(f"fuzz: {executions:,} executions in {_SECONDS} s of {_PROCESSES} processes, seed {seed}")
+    for outcome in outcomes:
+        report(f"fuzz: {outcome.summary()}")
     found = [store(outcome) for outcome in outcomes if outcome.crash is not None]
     assert found == []
     # One that runs nothing finds nothing.

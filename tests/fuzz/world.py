@@ -8,10 +8,13 @@ from __future__ import annotations
 import itertools
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 from streamctx.core.session.client_session import ClientSession, ClientSettings
+from streamctx.core.session.server_session import JournalBatch
 from streamctx.core.session.state import ClientState
 from streamctx.errors import CloseCode, ErrorCode
 from streamctx.hub.hub import Hub
@@ -21,7 +24,7 @@ from streamctx.vocabulary import DigestAlgorithm, Encoding
 from streamctx.wire.codec import server_decoder
 from streamctx.wire.digests import DIGESTS, Digest, crc32_digest
 from streamctx.wire.frames import parse_frame
-from streamctx.wire.messages import ErrorMessage, Message, Welcome
+from streamctx.wire.messages import Ack, ErrorMessage, Heartbeat, Message, Welcome
 from tests.fuzz.program import Violation
 
 if sys.version_info >= (3, 12):
@@ -29,7 +32,7 @@ if sys.version_info >= (3, 12):
 else:
     from typing_extensions import override
 
-__all__ = ["ROOMY", "TIGHT", "Client", "Line", "World", "watched_log"]
+__all__ = ["ROOMY", "TIGHT", "Client", "LateEngine", "Line", "World", "watched_log"]
 
 _COMMON = {"detached_session_s": 50.0, "sessions_max": 10}
 
@@ -95,10 +98,37 @@ def watched_log() -> Iterator[None]:
         logger.setLevel(level)
 
 
+class LateEngine:
+    """Storage that takes its time: a batch is safe when somebody says so."""
+
+    durability: Literal["none", "full"] = "full"
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Callable[[], None]) -> None:
+        """Let a batch wait."""
+        first, *_ = numbers = [sequence for sequence, _ in batch.events]
+        if numbers != sorted(set(numbers)) or not first == batch.first <= numbers[-1] < batch.stop:
+            raise Violation(f"a batch from {batch.first} to {batch.stop} holds {numbers}")
+        self._waiting.append(done)
+
+    def finish(self, count: int) -> None:
+        """The oldest batches are safe."""
+        for _ in range(min(count, len(self._waiting))):
+            self._waiting.popleft()()
+
+    def finish_all(self) -> None:
+        """All batches are safe."""
+        self.finish(len(self._waiting))
+
+
 class World:
     """The clock, one hub, and all connections to it."""
 
-    def __init__(self, limits: Limits, principals: dict[str, Principal]) -> None:
+    def __init__(
+        self, limits: Limits, principals: dict[str, Principal], *, engine: LateEngine | None = None
+    ) -> None:
         self.now = 0.0
         self.limits = limits
         ids = itertools.count(1)
@@ -107,6 +137,7 @@ class World:
             tokens=principals,
             version="1",
             limits=limits,
+            engine=engine,
             new_id=lambda: f"id-{next(ids)}",
             jitter=lambda: 0.5,
         )
@@ -260,6 +291,10 @@ class Line:
             message.code not in set(ErrorCode) or message.code == ErrorCode.INTERNAL
         ):
             raise Violation(f"sent the error {message.code}: {message.message}")
+        if isinstance(message, Ack | Heartbeat) and not (
+            message.durable <= message.applied <= message.received <= message.limit
+        ):
+            raise Violation(f"the watermarks of {message} do not rise")
         # A close follows an ERROR without a number; an ACK may stand between them.
         if isinstance(message, ErrorMessage) and not frame.sequence:
             self._error = message

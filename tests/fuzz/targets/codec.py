@@ -35,9 +35,7 @@ def fuzz(data: bytes) -> None:
     encoding = _ENCODINGS[kind & 1]
     is_client = bool(kind & 2)
     decoder = client_decoder(encoding) if is_client else server_decoder(encoding)
-    match kind >> 2 & 3:
-        case 0:
-            _body(program.rest(), encoding, decoder)
+    match kind >> 2 & 7:
         case 1:
             _frame(program.rest(), encoding, kind >> 4 & 1, decoder)
         case 2:
@@ -48,8 +46,12 @@ def fuzz(data: bytes) -> None:
             if encoding is Encoding.JSON:
                 stated = stated.hex().encode() + b" "
             _frame(stated + covered, encoding, kind >> 4 & 1, decoder)
-        case _:
+        case 3:
             _drawn(program, encoding, CLIENT_MESSAGES if is_client else SERVER_MESSAGES, decoder)
+        case 4:
+            _body(_deep(program), encoding, decoder)
+        case _:
+            _body(program.rest(), encoding, decoder)
 
 
 def _body(body: bytes, encoding: Encoding, decoder: BodyDecoder[object]) -> None:
@@ -69,8 +71,19 @@ def _body(body: bytes, encoding: Encoding, decoder: BodyDecoder[object]) -> None
         raise Violation(f"a body became a {type(found).__name__}")
 
 
+def _deep(program: Program) -> bytes:
+    """Something nested, as deep as a frame can hold, perhaps where it is to be skipped."""
+    unit = program.choose((b"[", b'{"":', b"\x91", b"\x81\xa0", b"\xdd\x00\x00\x00\x01"))
+    start = program.choose(
+        (b"", b'{"x":', b'{"type":"close","x":', b"\x81\xa1x", b"\x82\xa4type\xa5close\xa1x")
+    )
+    return start + unit * program.choose((10, 500, 5000, 50_000)) + program.rest()
+
+
 def _round_trip(message: Message, encoding: Encoding, decoder: BodyDecoder[object]) -> None:
     """What was decoded is valid, so it is the same after another journey, in either encoding."""
+    if not _is_valid(message):
+        raise Violation(f"{message} was taken")
     if decoder.decode(encode_body(message, encoding)) != message:
         raise Violation(f"{message} is not what it was after a round trip")
     is_client = decoder is client_decoder(encoding)

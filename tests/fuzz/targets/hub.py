@@ -14,6 +14,7 @@ import msgspec
 from streamctx.core.documents.text_digest import text_hash
 from streamctx.core.documents.units import length_in
 from streamctx.core.session.client_session import ClientSettings
+from streamctx.core.session.server_session import ServerSession
 from streamctx.hub.ports import Principal
 from streamctx.vocabulary import DigestAlgorithm, Encoding, HashAlgorithm, Unit
 from streamctx.wire.changes import Change
@@ -26,6 +27,9 @@ from streamctx.wire.messages import (
     UNNUMBERED_TYPES,
     Ack,
     ClientInfo,
+    DesignClose,
+    DesignOpen,
+    DesignSelection,
     Edit,
     Heartbeat,
     Hello,
@@ -36,11 +40,12 @@ from streamctx.wire.messages import (
     Snapshot,
     Subscribe,
     Version,
+    Welcome,
 )
 from tests.fuzz.bounds import check_hub
 from tests.fuzz.drawing import Hints, draw
 from tests.fuzz.program import Program, Violation
-from tests.fuzz.world import ROOMY, TIGHT, Client, Line, World, watched_log
+from tests.fuzz.world import ROOMY, TIGHT, Client, LateEngine, Line, World, watched_log
 
 __all__ = ["fuzz"]
 
@@ -53,6 +58,7 @@ _TOKENS = {"mallory": MALLORY, "trent": TRENT, "eve": EVE, "alice": ALICE}
 _LINES = 3
 _KEPT_FRAMES = 24
 _STEPS_MAX = 160
+_MANY = 1300
 _NUMBERED = tuple(kind for kind in CLIENT_MESSAGES if kind not in UNNUMBERED_TYPES)
 _SECRET_NAMES = ("file:///.env", "file:///id_rsa", "https://h/x?file=/.env")
 _EVERY_MESSAGE = tuple(dict.fromkeys((*CLIENT_MESSAGES, *SERVER_MESSAGES)))
@@ -75,6 +81,15 @@ class _Hostile:
         self.sent: deque[tuple[bytes, int]] = deque(maxlen=_KEPT_FRAMES)
         self.is_hasty = False
         self.confirmed = 1
+        self.asked: Resume | None = None
+        """What the last HELLO wanted to resume."""
+
+
+def _rising(program: Program) -> tuple[tuple[int, int], ...]:
+    """Ranges that are not empty."""
+    return tuple(
+        (start := program.number(), start + 1 + program.below(12)) for _ in range(1 + program.below(3))
+    )
 
 
 class _Play:
@@ -84,7 +99,9 @@ class _Play:
         self.program = program
         mode = program.byte()
         self.is_tight = bool(mode & 1)
-        self.world = World(TIGHT if self.is_tight else ROOMY, _TOKENS)
+        self.acts = _CALM if mode & 16 else _ACTS
+        self.engine = LateEngine() if mode & 8 else None
+        self.world = World(TIGHT if self.is_tight else ROOMY, _TOKENS, engine=self.engine)
         self.hostile = [_Hostile() for _ in range(_LINES)]
         self.session_ids: list[str] = ["*", "id-0"]
         self.produced = self._honest("produce", Encoding.JSON if mode & 2 else Encoding.MSGPACK)
@@ -97,6 +114,8 @@ class _Play:
         self.world.settle()
         self.session_ids += [session_id for session_id in self.alice if session_id is not None]
         self.progress: dict[str, int] = {}
+        self.secrets: set[tuple[str, str]] = set()
+        """Which secrets were told, and of which session."""
         self.hints: Hints = {
             "document": lambda program: (
                 None
@@ -121,6 +140,8 @@ class _Play:
             "auth": lambda program: program.choose(("mallory", "trent", "eve", "nobody", None)),
             "min_interval_ms": lambda program: program.choose((0, 0, 5, 60_000)),
             "resume": lambda program: None,
+            "lost": _rising,
+            "ranges": _rising,
         }
 
     def _honest(self, role: str, encoding: Encoding) -> Client:
@@ -149,15 +170,21 @@ class _Play:
 
     def _step(self) -> None:
         program = self.program
-        act = _ACTS[program.byte() % len(_ACTS)]
-        hostile = self.hostile[program.below(_LINES)]
-        if act is _Play._connect or act in _FOR_ALL:
+        act = self.acts[program.byte() % len(self.acts)]
+        # Mostly one of them, so that its session gets somewhere.
+        hostile = self.hostile[max(0, program.below(8) - 8 + _LINES)]
+        if act in (_Play._connect, _Play._return) or act in _FOR_ALL:
             act(self, hostile)
             return
         if hostile.line is None or not hostile.line.is_open:
             self._connect(hostile)
             if act is not _Play._hello:
                 self._hello(hostile)
+                # Its numbers are those of the session that it has now.
+                if hostile.line is not None:
+                    self._listen(hostile, hostile.line)
+                if hostile.line is None:
+                    return
         act(self, hostile)
         if hostile.line is not None and not (hostile.is_hasty and program.flag()):
             hostile.line.read_done()
@@ -171,6 +198,7 @@ class _Play:
         line.heard.clear()
         welcome = line.welcome
         if welcome is not None and not (hostile.resumable and hostile.resumable[-1].secret == welcome.secret):
+            self._check_welcome(hostile, welcome)
             if not hostile.resumable or hostile.resumable[-1].session != welcome.session:
                 hostile.next = hostile.confirmed = 1
                 self.session_ids.append(welcome.session)
@@ -220,13 +248,34 @@ class _Play:
             hello = msgspec.structs.replace(
                 hello, attempt=max(1, program.near(hostile.attempt)), resume=self._resume(hostile)
             )
-        self._unnumbered(hostile, hello, is_greeting=True)
+        if hostile.line is not None and hostile.line.welcome is None:
+            hostile.asked = hello.resume
+        self._unnumbered(hostile, hello)
+
+    def _return(self, hostile: _Hostile) -> None:
+        """Connect anew and go on with the session, mostly as one should."""
+        program = self.program
+        encoding = None if hostile.line is None else hostile.line.encoding
+        if hostile.line is not None:
+            hostile.line.drop(None)
+        hostile.line = self.world.connect(encoding or program.choose(tuple(Encoding)))
+        hostile.attempt += 1
+        hostile.asked = self._resume(hostile)
+        hello = Hello(
+            attempt=hostile.attempt,
+            client=ClientInfo(name="m"),
+            digests=("xxh3-64",),
+            auth="mallory",
+            resume=hostile.asked,
+        )
+        self._unnumbered(hostile, hello)
+        hostile.line.read_done()
 
     def _resume(self, hostile: _Hostile) -> Resume | None:
         program = self.program
         other = self.hostile[program.below(_LINES)] if program.rarely(4) else hostile
         if not other.resumable:
-            return draw(program, Resume, self.hints)
+            return draw(program, Resume, self.hints) if program.rarely(8) else None
         resume = other.resumable[-1 - program.below(len(other.resumable)) if program.rarely(4) else -1]
         changes: dict[str, object] = {}
         kind = program.byte()
@@ -256,9 +305,15 @@ class _Play:
         hostile.next += 1
 
     def _batch(self, hostile: _Hostile) -> None:
-        """Many events in one read."""
+        """Many events in one read, once in a while more than may have to be answered."""
         program = self.program
         of = _NUMBERED[program.below(len(_NUMBERED))]
+        if program.rarely(64):
+            message = draw(program, of, self.hints)
+            for _ in range(_MANY):
+                self._numbered(hostile, message, hostile.next)
+                hostile.next += 1
+            return
         for _ in range(program.below(40)):
             message = self._sensible(draw(program, of, self.hints), hostile)
             self._numbered(hostile, message, hostile.next)
@@ -281,7 +336,27 @@ class _Play:
 
     def _message(self, hostile: _Hostile) -> Message:
         program = self.program
-        return self._sensible(draw(program, _NUMBERED[program.below(len(_NUMBERED))], self.hints), hostile)
+        message = draw(program, _NUMBERED[program.below(len(_NUMBERED))], self.hints)
+        return self._sensible(self._aimed(message, hostile), hostile)
+
+    def _aimed(self, message: Message, hostile: _Hostile) -> Message:
+        """Let an event be about a document that is there, or open one, mostly."""
+        program = self.program
+        held = self._held(hostile)
+        if (
+            held is None
+            or isinstance(message, Open | DesignOpen)
+            or "document" not in message.__struct_fields__
+        ):
+            return message
+        is_design = isinstance(message, DesignClose | DesignSelection)
+        there = tuple(held.context.designs if is_design else held.context.documents)
+        kind = program.byte() & 3
+        if not kind:
+            return message
+        if there:
+            return msgspec.structs.replace(message, document=program.choose(there))
+        return draw(program, DesignOpen if is_design else Open, self.hints)
 
     def _sensible(self, message: Message, hostile: _Hostile) -> Message:
         """Make most of what is drawn fit the state of the session, so that deep states are reached."""
@@ -439,6 +514,7 @@ class _Play:
         line = hostile.line
         assert line is not None
         count = 1 + (program.byte() % 40 if program.rarely(4) else 0)
+        given = 0
         for _ in range(count):
             frame = bytearray(
                 self._framed(line, draw(program, program.choose(_NUMBERED), self.hints), hostile.next)
@@ -450,8 +526,12 @@ class _Play:
                 frame[index] ^= 1 << program.below(8)
             if line.encoding is Encoding.MSGPACK or frame[index] < 0x80:
                 line.give(bytes(frame))
-        if line.is_open and line.welcome is not None and self._marks(hostile) != before:
-            raise Violation("a corrupt frame was taken")
+                given += 1
+        if line.is_open and line.welcome is not None:
+            if self._marks(hostile) != before:
+                raise Violation("a corrupt frame was taken")
+            if given >= self.world.limits.corrupt_window_frames:
+                raise Violation(f"{given} corrupt frames in a row did not end the connection")
 
     def _marks(self, hostile: _Hostile) -> tuple[int, int, int] | None:
         held = self._held(hostile)
@@ -460,7 +540,7 @@ class _Play:
         delivery, context = held.delivery, held.context
         return delivery.expected, delivery.known_stop, context.counters.applied
 
-    def _held(self, hostile: _Hostile):  # type: ignore[no-untyped-def]
+    def _held(self, hostile: _Hostile) -> ServerSession | None:
         line = hostile.line
         if line is None or line.welcome is None:
             return None
@@ -477,9 +557,23 @@ class _Play:
 
     def _contradict(self, hostile: _Hostile) -> None:
         """Other content under a number that was used."""
-        numbered = [sequence for _, sequence in hostile.sent if sequence]
-        if numbered:
-            self._numbered(hostile, self._message(hostile), numbered[self.program.below(len(numbered))])
+        numbered = [sequence for _, sequence in hostile.sent if 0 < sequence < 2**53]
+        held = self._held(hostile)
+        line = hostile.line
+        if not numbered or held is None or line is None or not line.is_open or line.welcome is None:
+            return
+        sequence = numbered[self.program.below(len(numbered))]
+        data = self._framed(line, self._message(hostile), sequence)
+        window = held.delivery._window
+        slot = sequence % self.world.limits.digest_history
+        is_known = slot < len(window._number_of_slot) and window._number_of_slot[slot] == sequence
+        known = window._digest_of_slot[slot] if is_known else None
+        is_given = self._send(hostile, data, sequence)
+        stated = (
+            data[:DIGEST_BYTES] if line.encoding is Encoding.MSGPACK else bytes.fromhex(data[:16].decode())
+        )
+        if is_given and known not in (None, int.from_bytes(stated, "big")) and line.closed_with is None:
+            raise Violation(f"sequence {sequence} came with other content, and the session goes on")
 
     def _large(self, hostile: _Hostile) -> None:
         """A frame at its limit, or over it."""
@@ -536,6 +630,11 @@ class _Play:
             if line.is_writable:
                 line.handler.writable(self.world.now)
 
+    def _store(self, hostile: _Hostile) -> None:
+        """Some of what was applied is safe now."""
+        if self.engine is not None:
+            self.engine.finish(1 + self.program.below(8))
+
     def _hurry(self, hostile: _Hostile) -> None:
         hostile.is_hasty = not hostile.is_hasty
 
@@ -548,6 +647,9 @@ class _Play:
                 self.world.now,
             )
             self.world.settle()
+            if self.engine is not None:
+                self.engine.finish_all()
+                self.world.advance(0.0)
             self._check_alice()
 
     # Sending.
@@ -555,7 +657,7 @@ class _Play:
     def _numbered(self, hostile: _Hostile, message: Message, sequence: int) -> None:
         self._pack(hostile, message, sequence=max(0, min(sequence, 2**64 - 1)))
 
-    def _unnumbered(self, hostile: _Hostile, message: Message, *, is_greeting: bool = False) -> None:
+    def _unnumbered(self, hostile: _Hostile, message: Message) -> None:
         self._pack(hostile, message)
 
     def _pack(self, hostile: _Hostile, message: Message, *, sequence: int = 0, stream: int = 0) -> None:
@@ -574,12 +676,14 @@ class _Play:
             stream=max(0, min(stream, 2**32 - 1)),
         )
 
-    def _send(self, hostile: _Hostile, data: bytes, sequence: int, *, is_text: bool | None = None) -> None:
+    def _send(self, hostile: _Hostile, data: bytes, sequence: int, *, is_text: bool | None = None) -> bool:
         line = hostile.line
         assert line is not None
-        if len(data) <= self.world.limits.websocket_message_bytes_max:
-            line.give(data, is_text=is_text)
-            hostile.sent.append((data, sequence))
+        if len(data) > self.world.limits.websocket_message_bytes_max:
+            return False  # The shell lets nothing larger through.
+        line.give(data, is_text=is_text)
+        hostile.sent.append((data, sequence))
+        return True
 
     # What must hold.
 
@@ -591,6 +695,17 @@ class _Play:
             if mark < self.progress.get(session.session_id, 1):
                 raise Violation("the watermark of a session went back")
             self.progress[session.session_id] = mark
+
+    def _check_welcome(self, hostile: _Hostile, welcome: Welcome) -> None:
+        """Who resumes a session has shown a secret of it; nobody gets an honest one."""
+        if welcome.verdict in ("new", "rejected"):
+            if welcome.session in self.session_ids:
+                raise Violation("a new session has the name of another one")
+        elif hostile.asked is None or (welcome.session, hostile.asked.secret) not in self.secrets:
+            raise Violation("a session was resumed without its secret")
+        if welcome.session in self.alice:
+            raise Violation("somebody else has an honest session")
+        self.secrets.add((welcome.session, welcome.secret))
 
     def _check_alice(self) -> None:
         for client in self.world.clients:
@@ -641,6 +756,7 @@ _FOR_ALL: tuple[_Act, ...] = (
     _Play._drain,
     _Play._fill,
     _Play._hurry,
+    _Play._store,
     _Play._work,
     _Play._leave,
 )
@@ -650,6 +766,13 @@ _ACTS: tuple[_Act, ...] = (
     *(_Play._odd_control, _Play._odd_control, _Play._blob, _Play._nested, _Play._head, _Play._corrupt),
     *(_Play._again, _Play._contradict, _Play._large, _Play._subscribe, _Play._subscribe, _Play._connect),
     *(_Play._hello, _Play._hello, _Play._wait, _Play._wait, _Play._sweep, _Play._drain, _Play._fill),
-    *(_Play._hurry, _Play._work, _Play._leave),
+    *(_Play._hurry, _Play._work, _Play._leave, _Play._store, _Play._return),
 )
 """What a byte of the program stands for; twice what is to come twice as often."""
+_CALM: tuple[_Act, ...] = (
+    *(_Play._event,) * 12,
+    *(_Play._batch, _Play._batch, _Play._subscribe, _Play._subscribe, _Play._control, _Play._control),
+    *(_Play._control, _Play._elsewhere, _Play._again, _Play._return, _Play._return, _Play._wait, _Play._wait),
+    *(_Play._fill, _Play._hurry, _Play._store, _Play._work, _Play._sweep, _Play._large),
+)
+"""The same where nobody breaks a rule on purpose: sessions live long enough to have a state."""

@@ -53,9 +53,20 @@ def fuzz(data: bytes) -> None:
         reader(program, path)
 
 
+def _content(program: Program) -> bytes:
+    """What is left, and once in a while more behind it than a decoder's stack takes."""
+    deep = _deep(program)
+    return program.rest() + deep
+
+
+def _deep(program: Program) -> bytes:
+    kind = program.byte()
+    return b'\n{"":' + (b"[" if kind & 16 else b'{"":') * 3000 + b"\n" if kind & 15 == 15 else b""
+
+
 def _recording(program: Program, path: Path) -> None:
     unit = program.choose(_UNITS)
-    path.write_bytes(program.rest())
+    path.write_bytes(_content(program))
     _play(path, unit)
 
 
@@ -72,7 +83,7 @@ def _drawn_recording(program: Program, path: Path) -> None:
         "text": lambda program: program.text(6),
     }
     lines += [msgspec.json.encode(draw(program, RecordedEvent, hints)) for _ in range(program.below(12))]
-    path.write_bytes(b"\n".join(lines))
+    path.write_bytes(b"\n".join(lines) + _deep(program))
     _play(path, unit)
 
 
@@ -93,7 +104,7 @@ def _play(path: Path, unit: Unit) -> None:
 
 
 def _trace(program: Program, path: Path) -> None:
-    content = program.rest()
+    content = _content(program)
     try:
         trace = parse_trace(content, "trace")
         if any(
@@ -110,7 +121,7 @@ def _trace(program: Program, path: Path) -> None:
 def _packed(program: Program, path: Path) -> None:
     """A gzipped file, perhaps damaged."""
     cut, flipped = program.byte(), program.byte()
-    packed = bytearray(gzip.compress(program.rest(), 1, mtime=0))
+    packed = bytearray(gzip.compress(_content(program), 1, mtime=0))
     if cut & 1:
         del packed[len(packed) - min(len(packed), cut) :]
     if flipped & 1 and packed:
@@ -122,7 +133,7 @@ def _packed(program: Program, path: Path) -> None:
 
 
 def _debug_log(program: Program, path: Path) -> None:
-    path.write_bytes(program.rest())
+    path.write_bytes(_content(program))
     _read_log(path)
 
 
@@ -143,7 +154,7 @@ def _drawn_debug_log(program: Program, path: Path) -> None:
             outcome = LogOutcome({})
             line = msgspec.json.encode(outcome)
             lines.append(line.replace(b"{}", msgspec.json.encode({key: {"sent": 1, "hash": ""}})))
-    path.write_bytes(b"\n".join(lines) + (b"\n" if program.flag() else b""))
+    path.write_bytes(b"\n".join(lines) + (_deep(program) or b"\n" * program.flag()))
     _read_log(path)
 
 
@@ -156,7 +167,7 @@ def _read_log(path: Path) -> None:
 
 
 def _record(program: Program, path: Path) -> None:
-    path.write_bytes(program.rest())
+    path.write_bytes(_content(program))
     path.chmod(0o600)
     record = read_record(path)
     if record is not None and record.pid <= 0:
@@ -165,7 +176,7 @@ def _record(program: Program, path: Path) -> None:
 
 
 def _token(program: Program, path: Path) -> None:
-    path.write_bytes(program.rest())
+    path.write_bytes(_content(program))
     path.chmod(0o600)
     try:
         token = read_token(path)
@@ -177,7 +188,7 @@ def _token(program: Program, path: Path) -> None:
 
 def _redaction(program: Program, path: Path) -> None:
     uri = program.choose(_URIS) if program.flag() else program.text(8)
-    (path.parent / ".streamctxignore").write_bytes(program.rest())
+    (path.parent / ".streamctxignore").write_bytes(_content(program))
     redaction = Redaction((str(path.parent), f"file://{path.parent}", "relative", ""))
     redaction.is_excluded(uri)
     redaction.is_excluded(str(path.parent / "sub" / "file"))
