@@ -25,7 +25,7 @@ class Fault(enum.StrEnum):
     LATENCY = "latency"
     """What follows comes up to 100 ms late, in its order."""
     SLICES = "slices"
-    """Up to 512 bytes arrive in pieces of 3."""
+    """Up to 120 bytes arrive in pieces of 3."""
     FLIP = "flip"
     """One bit of it is wrong."""
     STALL = "stall"

@@ -24,7 +24,7 @@ _BUFFER_BYTES_MAX = 64 * KIB
 _CONNECTIONS_MAX = 2048
 _HEAD_BYTES_MAX = 32 * KIB
 _SLICE_BYTES = 3
-_SLICED_BYTES_MAX = 512
+_SLICED_BYTES_MAX = 120
 
 # How long a connection of which one half has ended may go on.
 _LINGER_S = 5.0
@@ -78,6 +78,8 @@ class FaultProxy:
         self.head_bytes = 0
         """Those of HTTP heads, and what came in one read with them."""
         self.connections = 0
+        self.bytes_per_s: float | None = None
+        """How fast each way of each connection is; `None` is as fast as it goes."""
         self.counts: Counter[Fault] = Counter()
         self._upstream_port = port
         self._plan = plan
@@ -228,7 +230,9 @@ class _Pump:
 
     async def run(self) -> None:
         """Carry until the sender ends its half, or a fault ends this one."""
-        while data := await self._reader.read(_READ_BYTES):
+        while data := await self._reader.read(_READ_BYTES if self._proxy.bytes_per_s is None else KIB):
+            if self._proxy.bytes_per_s is not None:
+                await asyncio.sleep(len(data) / self._proxy.bytes_per_s)
             await self._proxy.wait_to_flow(self._link)
             self._look_for_head(data)
             while data:

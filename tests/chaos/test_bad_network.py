@@ -30,8 +30,13 @@ LIMITS = Limits(
     send_deadline_s=1.5,
     close_wait_s=0.3,
     reconnect_delay_max_s=1.0,
+    gap_timeout_s=60.0,
+    nack_attempts_max=1000,
 )
-"""Short times, so that a connection that is of no use is given up within the 10 s to become equal."""
+"""Short times, so that a connection that is of no use is given up within the 10 s to become equal.
+
+Nothing may be given up for lost; where a busy machine makes a link slow, it otherwise may.
+"""
 
 _HEAL_S = 10.0
 _MEAN_BYTES = {

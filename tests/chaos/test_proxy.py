@@ -152,6 +152,17 @@ async def test_silence_holds_a_bounded_amount_and_ends_no_connection() -> None:
         assert await peer_reader.readexactly(MIB) == bytes(MIB)
 
 
+async def test_slow_link_is_as_slow_as_it_says() -> None:
+    loop = asyncio.get_running_loop()
+    async with _link() as (proxy, (_, writer), (peer_reader, _)):
+        proxy.bytes_per_s = 50_000.0
+        started = loop.time()
+        writer.write(bytes(30_000))
+        assert await peer_reader.readexactly(30_000) == bytes(30_000)
+        # What is read at once when the limit comes is not slowed down.
+        assert loop.time() - started > 0.2
+
+
 async def test_reader_that_takes_nothing_stops_the_proxy() -> None:
     async with _link() as (proxy, (_, writer), _):
         with contextlib.suppress(TimeoutError):
