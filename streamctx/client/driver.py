@@ -33,6 +33,8 @@ logger = logging.getLogger("streamctx.client")
 Status: TypeAlias = Literal["connecting", "connected", "reconnecting", "closed"]
 
 _GOING_AWAY = 1001
+_SERVER_AT_FAULT = 3000
+"""The one code of a client for whatever a server did wrong; what it was, only the log says (ERR-6)."""
 """Leaves the session as it is; 1000 would end it (SES-2)."""
 
 
@@ -355,7 +357,7 @@ class Driver:
     def _fail(self, error: RemoteProtocolError) -> None:
         logger.debug("= session %s: %s", self.session.session_id, error)
         self._failed_with = error.close_code
-        self._leave(error.close_code, error.code)
+        self._leave(_SERVER_AT_FAULT, error.code)
 
     def _notify(self) -> None:
         if self._changed is not None:
