@@ -401,9 +401,10 @@ class Delivery:
             self._peer_limit = ack.limit
         if self._evicted:
             self._forget_evicted(ack.received)
-        self._probe_at = None
         if before != (ring.received, ring.released, ring.in_flight_events):
             self._probes = 0
+            # Only what says something new puts a probe off: the heartbeats of a peer could for ever.
+            self._probe_at = None
 
     def _take_skip(self, skip: Skip) -> Sequence[Delivered]:
         self._ack_due = True

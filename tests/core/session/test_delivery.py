@@ -531,3 +531,16 @@ def test_a_long_range_given_up_again_and_again_is_looked_through_once() -> None:
     end.flush()
     message = frame(ack(2001, durable=1, lost=((1, 2001),)))
     assert end.receive(*[message] * 2000) == []
+
+
+def test_a_lost_last_frame_is_looked_for_however_often_the_peer_says_nothing_new() -> None:
+    end = End(limits=replace(LIMITS, heartbeat_s=1.0, dead_s=3.0, send_deadline_s=100.0))
+    end.send(1)
+    end.wait(2.0)  # By now probes are as rare as heartbeats.
+    probes = 0
+    for _ in range(10):
+        sent = [message for _, message in end.wait(0.9)]
+        end.receive(frame(heartbeat(1)))
+        sent += [message for _, message in end.flush()]
+        probes += sum(isinstance(message, Heartbeat) for message in sent)
+    assert probes >= 5
