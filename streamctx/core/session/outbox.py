@@ -9,7 +9,7 @@ collapse into one snapshot: the editor's thread never blocks, and nothing is los
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -228,10 +228,16 @@ class Outbox:
         self.bytes -= sum(other.weight for other in followers)
         self.states.forget_where(lambda key: key[1] == alias)
 
-    def heaviest(self) -> int:
-        """The document that most waiting bytes belong to which can be given up; 0 if none does."""
+    def heaviest(self, *, keep: Container[int] = ()) -> int:
+        """The document that most waiting bytes belong to which can be given up; 0 if none does.
+
+        Args:
+            keep: Documents of which nothing is to be given up.
+        """
         weights: dict[int, int] = {}
         for queued in chain(self._queue, *(long_text.held for long_text in self._long_texts.values())):
+            if queued.alias in keep:
+                continue
             if queued.alias and not isinstance(queued.message, Mention | Close | DesignClose):
                 weights[queued.alias] = weights.get(queued.alias, 0) + queued.weight
         return max(weights, key=lambda alias: weights[alias], default=0)

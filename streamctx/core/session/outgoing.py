@@ -426,7 +426,8 @@ class Outgoing:
     def _bound(self) -> None:
         """Hold the one bound of ring and outbox: whole documents collapse, the heaviest first."""
         while self.is_full:
-            alias = self.outbox.heaviest()
+            # Of a design document nothing but its `open` waits, and nothing can take its place.
+            alias = self.outbox.heaviest(keep=self.designs)
             document = self.documents.get(alias)
             if alias == 0:
                 return

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from streamctx.core.documents.text_digest import text_hash
@@ -30,6 +31,7 @@ from streamctx.wire.messages import (
     Cursor,
     DesignClose,
     DesignOpen,
+    DesignPage,
     DesignSelection,
     DesignTool,
     Diagnostic,
@@ -948,3 +950,19 @@ def test_what_the_server_gave_up_just_before_the_connection_broke_is_sent_again_
     assert client.pump() == []
     client.give_up(2)
     assert client.pump() == [MENTION]
+
+
+def test_a_full_outbox_never_gives_up_a_design_document_that_is_open() -> None:
+    client = Client(limits=replace(DEFAULT_LIMITS, ring_events_max=10))
+    pages = tuple(DesignPage(id=str(order), name="p", order=order) for order in range(100))
+    design = client.session.open_design(msgspec.structs.replace(DESIGN, pages=pages), 0.0)
+    client.session.open_design(msgspec.structs.replace(DESIGN, pages=pages), 0.0)
+    client.session.close_design(DesignClose(document=2, reason="file_closed"), 0.0)
+    client.session.open("file:///a.py", "", 0.0)
+    for _ in range(40):
+        client.session.edit(3, INSERT, 0.0)
+    client.connect()
+    sent = client.pump()
+    designs = [message for message in sent if isinstance(message, DesignOpen)]
+    assert [message.document for message in designs] == [design.document]
+    assert isinstance(sent[-1], Open)
