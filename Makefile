@@ -45,12 +45,13 @@ coverage: $(READY) ## Run all tests and show the lines they leave out
 	$(BIN)/python -m pytest --cov --cov-report=term-missing $(ARGS)
 
 .PHONY: check
-check: $(READY) ## Check format, lint, types, import rules and the schema
+check: $(READY) ## Check format, lint, types, import rules, the schema and what proves the specification
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m streamctx.wire.schema --check
+	$(BIN)/python -m tests.vectors.proof
 
 .PHONY: format
 format: $(READY) ## Format the code and apply the safe fixes of the linter
@@ -60,6 +61,10 @@ format: $(READY) ## Format the code and apply the safe fixes of the linter
 .PHONY: schema
 schema: $(READY) ## Write protocol/schema/ anew from the message structs
 	$(BIN)/python -m streamctx.wire.schema
+
+.PHONY: proof
+proof: $(READY) ## Write the last section of protocol/SPEC.md anew: what proves each requirement
+	$(BIN)/python -m tests.vectors.proof --write
 
 .PHONY: replay-matrix
 replay-matrix: $(READY) ## Replay recorded editing over every kind of bad connection

@@ -18,7 +18,7 @@ Case: TypeAlias = dict[str, Any]
 
 def files() -> list[Path]:
     """All files that hold cases or a session script."""
-    return sorted(path for path in VECTORS.rglob("*.json") if path.name != "untested.json")
+    return sorted(VECTORS.rglob("*.json"))
 
 
 def cases(name: str) -> Iterator[Case]:

@@ -1,76 +1,58 @@
-"""Each requirement of the specification is proved by a vector, or says where else or why not."""
+"""Each requirement of the specification is proved, and its last section says by what."""
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
-from tests.vectors.reading import VECTORS, Case, files
+import pytest
+
+from tests.vectors.proof import ADVICE_MAX, SPEC, all_cases, problems, proofs, requirements, with_table
+from tests.vectors.reading import VECTORS
 
 __all__: list[str] = []
 
-ROOT = VECTORS.parents[1]
-REQUIREMENTS = set(re.findall(r"\[([A-Z]{3}-\d+)\]", (VECTORS.parent / "SPEC.md").read_text("utf-8")))
-
-
-def content(path: Path) -> Case:
-    value: Case = json.loads(path.read_text("utf-8"))
-    return value
-
-
-UNTESTED = content(VECTORS / "untested.json")
-
-
-def all_cases() -> Iterator[tuple[Path, Case]]:
-    """All cases of all files; a session script is one case."""
-    for path in files():
-        value = content(path)
-        for case in value.get("cases", [value]):
-            yield path.relative_to(VECTORS), case
-
-
-def named() -> set[str]:
-    return {name for _, case in all_cases() for name in case["requirements"]}
+TEXT = SPEC.read_text("utf-8")
+STATED = requirements(TEXT)
+FOUND = proofs()
 
 
 def test_the_specification_has_requirements() -> None:
-    assert len(REQUIREMENTS) > 100
+    assert len(STATED) > 100
+    assert set(STATED) == set(re.findall(r"\[([A-Z]{3}-\d+)\]", TEXT))
 
 
-def test_every_requirement_is_named_by_a_vector_or_listed() -> None:
-    assert sorted(REQUIREMENTS - named() - set(UNTESTED)) == []
+def test_every_requirement_is_proved_and_nothing_else_is() -> None:
+    assert problems(STATED, FOUND) == []
 
 
-def test_vectors_and_the_list_name_only_requirements_that_exist() -> None:
-    assert sorted((named() | set(UNTESTED)) - REQUIREMENTS) == []
+def test_the_last_section_says_what_proves_each() -> None:
+    assert with_table(TEXT, FOUND) == TEXT, "run `make proof`"
 
 
-def test_the_list_holds_no_requirement_that_a_vector_names() -> None:
-    assert sorted(set(UNTESTED) & named()) == []
+def test_a_requirement_without_a_proof_is_found() -> None:
+    for name in ("SEQ-7", "SEQ-3", "RSM-9"):
+        kinds = ("checkers", "vectors", "tests")
+        less = replace(
+            FOUND,
+            **{kind: {**getattr(FOUND, kind), name: []} for kind in kinds},
+        )
+        assert problems(STATED, less) == [f"{name} has no checker, no vector and no test"]
 
 
-def functions_of(path: Path) -> set[str]:
-    """The names of the functions of a module."""
-    functions = ast.FunctionDef | ast.AsyncFunctionDef
-    tree = ast.parse(path.read_text("utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, functions)}
+@pytest.mark.parametrize("test", ["tests/vectors/none.py::test_a", "tests/vectors/proof.py::test_a", "x"])
+def test_a_named_test_that_does_not_exist_is_found(test: str) -> None:
+    assert len(problems(STATED, replace(FOUND, tests={**FOUND.tests, "SEQ-1": [test]}))) == 1
 
 
-def test_the_list_says_for_each_requirement_a_test_that_exists_or_a_reason() -> None:
-    for name, entry in UNTESTED.items():
-        match entry:
-            case {"reason": str(reason)}:
-                assert len(reason) > 20, name
-            case {"test": str(test)}:
-                path, _, function = test.partition("::")
-                assert function.startswith("test_"), name
-                assert function in functions_of(ROOT / path), name
-            case _:
-                raise AssertionError(name)
+def test_advice_is_rare_and_binds_nobody() -> None:
+    assert len(FOUND.advice) <= ADVICE_MAX
+    nothing = replace(FOUND, checkers={}, vectors={}, tests={}, advice=dict.fromkeys(STATED, "why"))
+    found = problems(STATED, nothing)
+    assert f"{len(STATED)} requirements are called advice, at most {ADVICE_MAX} may be" in found
+    assert "COA-1 is called advice, and says 'MUST'" in found
+    assert "RSM-7 is called advice, and says 'never'" in found
 
 
 def test_every_session_script_is_counted() -> None:

@@ -32,6 +32,23 @@ def test_a_schema_file_that_is_missing_or_out_of_date_is_found_and_written(
     assert json.loads(path.read_text()) == json.loads(json.dumps(schema()))
 
 
+def test_times_are_whole_milliseconds() -> None:
+    definitions = schema()["$defs"]
+    assert isinstance(definitions, dict)
+    fields = {
+        f"{name}.{field}": value
+        for name, definition in definitions.items()
+        for field, value in definition.get("properties", {}).items()
+    }
+    times = {name: value for name, value in fields.items() if name.endswith("_ms")}
+    assert {"GoAway.retry_ms", "NegotiatedLimits.dead_ms", "Subscribe.min_interval_ms"} <= set(times)
+    assert {value["type"] for value in times.values()} == {"integer"}
+    # No other field says a time in another unit.
+    assert [
+        name for name in fields if name.endswith(("_s", "_us", "_ns", "_at", "timeout", "interval"))
+    ] == []
+
+
 def test_the_schema_tells_the_messages_of_each_direction_apart_by_their_type() -> None:
     definitions = schema()["$defs"]
     assert isinstance(definitions, dict)

@@ -334,6 +334,19 @@ def test_credit_and_window_are_never_exceeded() -> None:
     assert not end.delivery.can_send()
 
 
+def test_bytes_under_way_keep_to_the_window() -> None:
+    size = len(frame(save(1), 1))
+    end = End(
+        limits=replace(LIMITS, window_bytes_max=3 * size, frame_bytes_max=2 * size, part_text_bytes_max=1)
+    )
+    end.send(2)
+    assert end.delivery.can_send(size)
+    assert not end.delivery.can_send(size + 1)
+    end.receive(frame(ack(1, ranges=((2, 3),))))
+    assert end.delivery.can_send(2 * size)
+    assert not end.delivery.can_send(2 * size + 1)
+
+
 def test_an_older_ack_changes_nothing() -> None:
     end = End()
     end.send(3)
