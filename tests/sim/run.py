@@ -357,7 +357,13 @@ class Run:
                 if observed is None or not observed.is_synced:
                     return f"{source.session_id} is not synced"
                 difference = _copy_differs(
-                    session, subscribe.documents, observed, source, presence=subscribe.presence
+                    session,
+                    subscribe.documents,
+                    observed,
+                    source,
+                    presence=subscribe.presence,
+                    # Nobody is there to say the hash of what rotted.
+                    rotten=set() if source.context.is_connected else self.watch.diverged_uris,
                 )
                 if difference is not None:
                     return difference
@@ -371,6 +377,7 @@ def _copy_differs(
     source: ServerSession,
     *,
     presence: bool,
+    rotten: set[str],
 ) -> str | None:
     context = source.context
     if observed.is_connected is not context.is_connected:
@@ -379,6 +386,8 @@ def _copy_differs(
         if (patterns is not None and not document.uri.endswith("/0.py")) or document.buffer is None:
             continue
         copy = observed.documents.get(alias)
+        if document.uri in rotten:
+            continue
         if copy is None or copy.buffer is None:
             return f"{document.uri} is not seen"
         seen = (copy.uri, copy.version, copy.is_stale, copy.buffer.text())
