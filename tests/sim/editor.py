@@ -70,6 +70,7 @@ class Editor(Client):
         self.present: dict[Key, SupersedableEvent] = {}
         """The last value of every key, as it is to be seen in the end."""
         self._opened = 0
+        self._mentions = 0
 
     @override
     def told(self, event: object) -> None:
@@ -220,7 +221,13 @@ class Editor(Client):
         document = self._document(dice)
         if document is None:
             return
-        mention = Mention(document=document.alias, version=document.version, range=(0, 0, 0, 0), text="look")
+        self._mentions += 1
+        mention = Mention(
+            document=document.alias,
+            version=document.version,
+            range=(0, 0, 0, 0),
+            text=f"look {self._mentions}",
+        )
         with contextlib.suppress(LocalProtocolError):  # Too much may wait already.
             self.session.mention(mention, self.now)
 
@@ -298,6 +305,7 @@ class Editor(Client):
         other.designs = list(self.designs)
         other.present = dict(self.present)
         other._opened = self._opened + 1000
+        other._mentions = self._mentions + 1000
         return other
 
     def reborn(self, name: str) -> Editor:

@@ -74,7 +74,10 @@ class Doors:
             if hello.attempt <= last:
                 self._fail("SingleWriter", f"attempt {hello.attempt} has {key} after attempt {last}")
             known = self._secrets[key]
-            if hello.resume is None or hello.resume.secret not in known[-2:]:
-                self._fail("Isolation", f"{key} is resumed with a secret that is none of its last two")
+            secret = None if hello.resume is None else hello.resume.secret
+            if secret not in known:
+                self._fail("Isolation", f"{key} is resumed with a secret that was never its own, or replaced")
+            else:
+                del known[: known.index(secret)]  # Those before it are no longer valid.
         self._attempts[key] = hello.attempt
         self._secrets.setdefault(key, []).append(welcome.secret)

@@ -62,6 +62,9 @@ CHECKERS: Final[dict[str, Checker]] = {
         "every gap ends in bounded time, by data, SKIP or an announced loss",
         ("NAK-1", "NAK-2", "NAK-4", "SKP-3", "HBT-1"),
     ),
+    "LossTold": Checker(
+        "what is given up is told to its sender, and a mention or a save of it is sent again", ("ACK-6",)
+    ),
     "Lossless": Checker("a lossless link shows no gap: no NACK, no retransmission", ("SEQ-2",)),
     # Resume.
     "Greeting": Checker(
@@ -124,7 +127,7 @@ class Violation(BaseException):
 class Lineage:
     """What one client process has sent in an epoch. A copied process begins with a copy of it."""
 
-    __slots__ = ("encoding", "evicted", "next", "sender", "sent", "taken")
+    __slots__ = ("encoding", "evicted", "next", "sender", "sent", "taken", "told")
 
     def __init__(self, encoding: Encoding, sender: Sender) -> None:
         self.encoding = encoding
@@ -133,12 +136,15 @@ class Lineage:
         self.next = 1
         self.taken = 1
         self.evicted: set[int] = set()
+        self.told: set[int] = set()
+        """Numbers of its own that it was told were given up."""
 
     def fork(self) -> Lineage:
         """The copy's own."""
         other = Lineage(self.encoding, self.sender.fork())
         other.sent = dict(self.sent)
-        other.next, other.taken, other.evicted = self.next, self.taken, set(self.evicted)
+        other.next, other.taken = self.next, self.taken
+        other.evicted, other.told = set(self.evicted), set(self.told)
         return other
 
     def message(self, sequence: int) -> object:

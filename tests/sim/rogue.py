@@ -101,7 +101,9 @@ class Rogue(Actor):
             self._send(self._event(dice), self._next)
             self._next += 1
         elif kind == 5:
-            self._send(self._event(dice), self._next + dice.pick((1, 3, 2000, INTEGER_MAX - self._next)))
+            ahead = dice.pick((1, 3, 2000, INTEGER_MAX - self._next))
+            for more in range(40 if ahead == 3 else 1):
+                self._send(self._event(dice), self._next + ahead + more)
         elif kind == 6:
             self._send(self._event(dice), max(1, self._next - dice.between(1, 3)))
         elif kind == 7:

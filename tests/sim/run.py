@@ -229,6 +229,7 @@ class Run:
                 self.watch.fail("Converge", difference)
         self._require_quiet()
         self._require_conserved()
+        self._require_sent_again()
         if plan.is_lossless:
             self._require_lossless()
 
@@ -265,6 +266,11 @@ class Run:
             events = self.watch.epochs[session.epoch].events
             if became != events:
                 self.watch.fail("Conserved", f"{events} events, of which {became} are counted: {counts}")
+
+    def _require_sent_again(self) -> None:
+        for client in self.clients.values():
+            if client.is_alive and client.session.state is ClientState.ESTABLISHED:
+                self.watch.check_sent_again(client.session)
 
     def _require_lossless(self) -> None:
         for client in self.clients.values():

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from streamctx.core.session.client_session import ClientSession
-from streamctx.core.session.delivery import Delivery
+from streamctx.core.session.delivery import LOST_RANGES_MAX, Delivery
 from streamctx.core.session.server_session import JournalBatch, ServerSession
 from streamctx.errors import CloseCode
 from streamctx.hub.connection import Connection
@@ -27,9 +27,11 @@ from streamctx.wire.messages import (
     Event,
     Heartbeat,
     Hello,
+    Mention,
     Message,
     Open,
     Part,
+    Save,
     Selection,
     Skip,
     Snapshot,
@@ -387,6 +389,8 @@ class Watch:
                 epoch.sender.acknowledged(ack)
             return
         known[0].sender.acknowledged(ack)
+        if known[1].lost:
+            self._check_told(known[0], known[1], ack)
         epoch = known[1]
         if ack.received > epoch.settled or ack.applied > epoch.settled:
             self.fail("AckTruth", f"{ack!r}, but {epoch.settled} is open")
@@ -400,6 +404,41 @@ class Watch:
             first = next(iter(epoch.unsynced))
             if ack.durable > first:
                 self.fail("Durable", f"durable {ack.durable} is acknowledged, {first} is not in the store")
+
+    def _check_told(self, lineage: Lineage, epoch: Epoch, ack: Ack | Heartbeat) -> None:
+        told = lineage.told
+        for start, stop in ack.lost:
+            told.update(range(start, stop))
+        if len(told) < len(epoch.lost) and len(ack.lost) < LOST_RANGES_MAX:
+            untold = [number for number in epoch.lost - told if number < ack.received]
+            if untold:
+                self.fail("LossTold", f"{ack!r} says nothing of {sorted(untold)[:10]}")
+
+    def check_sent_again(self, session: ClientSession) -> None:
+        """All is settled: what was given up and matters to others has come under another number."""
+        known = self.lineage_of.get(session._delivery)
+        if known is None:
+            return
+        lineage, epoch = known
+        mentions = {(e.document, e.text) for e in epoch.journal if isinstance(e, Mention)}
+        saves = {(e.document, e.version) for e in epoch.journal if isinstance(e, Save)}
+        for number in epoch.lost:
+            if number not in lineage.sent:
+                continue
+            message = lineage.message(number)
+            if not isinstance(message, Mention | Save):
+                continue
+            document = session.documents.get(message.document)
+            if document is None or document.refused is not None:
+                continue
+            if isinstance(message, Mention):
+                is_there = (message.document, message.text) in mentions
+            else:
+                is_there = message.version != document.saved_version or (
+                    (message.document, message.version) in saves
+                )
+            if not is_there:
+                self.fail("LossTold", f"{message!r} was given up, and is not sent again")
 
     def released(self, delivery: Delivery, ack: Ack | Heartbeat) -> None:
         """An end has taken an acknowledgement into account."""
