@@ -358,6 +358,17 @@ class ObserverFeedMachine(RuleBasedStateMachine):
         self.source.context.set_connected(self.is_connected)
         self.show(Attachment(connected=self.is_connected))
 
+    @rule(alias=ALIASES, closes=st.booleans(), is_heavy=st.booleans())
+    def be_busy(self, alias: int, closes: bool, is_heavy: bool) -> None:
+        """So much, by number or by weight, that all who do not read meanwhile fall behind the log."""
+        if closes:
+            self.close(alias)
+        for _ in range(5 if is_heavy else LIMITS.feed_log_events_max):
+            if is_heavy:
+                self.open(alias, URIS[alias - 1], "in two parts")
+            else:
+                self.connect_or_disconnect()
+
     # What the observers do.
 
     @precondition(lambda self: len(self.readers) < READERS_MAX)
@@ -431,6 +442,16 @@ class ObserverFeedMachine(RuleBasedStateMachine):
     def everybody_reads(self) -> None:
         for number in range(len(self.readers)):
             self.read_all(number)
+
+    @precondition(lambda self: self.readers)
+    @rule(alias=ALIASES)
+    def everybody_reads_a_long_text(self, alias: int) -> None:
+        """Side by side, so that what is encoded for one may be what others get, but for the parts."""
+        self.now += 0.1
+        self.everybody_reads()
+        self.open(alias, URIS[alias - 1], "in two parts")
+        self.now += 0.1
+        self.everybody_reads()
 
     @precondition(lambda self: self.readers)
     @rule(number=NUMBERS, missed=st.integers(1, 3))
@@ -631,4 +652,4 @@ def _text_of(event: FeedEvent) -> int:
 
 
 TestObserverFeed = ObserverFeedMachine.TestCase
-TestObserverFeed.settings = machine_settings(examples=150, steps=50)
+TestObserverFeed.settings = machine_settings(examples=200, steps=50)
