@@ -33,6 +33,12 @@ _SMALL: Final[dict[str, Any]] = {
     "ring_bytes_max": 64 * 1024,
     "supersedable_keys_max": 64,
 }
+_TIGHT: Final[dict[str, Any]] = {
+    **_SMALL,
+    # So small that a client gives events up, and that bytes fill the window before frames do.
+    "ring_events_max": 20,
+    "window_bytes_max": 8 * 1024,
+}
 _QUICK: Final[dict[str, Any]] = {
     "heartbeat_s": 1.0,
     "dead_s": 3.0,
@@ -47,8 +53,10 @@ PROFILES: Final[dict[str, Limits]] = {
     "small": replace(DEFAULT_LIMITS, **_SMALL),
     "quick": replace(DEFAULT_LIMITS, **_QUICK),
     "small quick": replace(DEFAULT_LIMITS, **_SMALL, **_QUICK),
+    "tight": replace(DEFAULT_LIMITS, **_TIGHT),
+    "tight quick": replace(DEFAULT_LIMITS, **_TIGHT, **_QUICK),
 }
-"""Limits that a fast typist reaches, and times that pass within a run."""
+"""Limits that a fast typist reaches, and times that pass within a run. Old plans have the small ones."""
 
 
 class Odds(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -163,7 +171,7 @@ _TYPING_PICKS: Final = _weighted(_TYPING)
 def draw_plan(seed: int) -> Plan:
     """The plan of a seed. Each draws faults of its own; many are absent, so that single ones dominate."""
     dice = Dice(seed)
-    profile = dice.pick(("default", "small", "quick", "small quick"))
+    profile = dice.pick(("default", "tight", "quick", "tight quick"))
     odds = Odds(
         loss=dice.pick((0.0, 0.0, 0.01, 0.1, 0.3)),
         duplicate=dice.pick((0.0, 0.0, 0.05, 0.2)),
