@@ -42,7 +42,7 @@ HANG_S = 20
 """An input that takes so long hangs: what takes longest otherwise is a hundred times as fast."""
 
 _LENGTH_MAX = {"readers": 4096, "codec": 2048}
-_LENGTH_MAX_OTHERS = 600
+_LENGTH_MAX_OTHERS = 400
 _RSS_MIB_MAX = 1024
 _MEMORY = Path("/dev/shm")
 """Where it is there, a target makes its files in it: a disk takes ten times as long as their readers."""
@@ -172,6 +172,8 @@ def _run_atheris(target: str, *, seconds: float, seed: int, crashes: Path, corpu
         "-print_final_stats=1",
         # A program of a few bytes does nothing yet, so the length is not raised slowly.
         "-len_control=0",
+        # Ten short ones find more than one that takes ten times as long.
+        "-entropic_scale_per_exec_time=1",
     ]
     dictionary = FOLDER / "dictionaries" / f"{target}.txt"
     if dictionary.exists():

@@ -29,7 +29,7 @@ def test_a_driver_runs_a_target_and_counts(driver: str, tmp_path: Path) -> None:
     outcome = run_target("pattern", driver=driver, seconds=1, seed=1, corpus=tmp_path / "new")
 
     assert outcome.crash is None
-    assert outcome.executions > 100
+    assert outcome.executions > 10
     assert bool(outcome.edges) is (driver == "atheris")
 
 

@@ -34,7 +34,7 @@ def test_a_minute_of_fuzzing_finds_nothing(report: Callable[[str], None]) -> Non
     found = [store(outcome) for outcome in outcomes if outcome.crash is not None]
     assert found == []
     # One that runs nothing finds nothing.
-    assert all(outcome.executions > 100 for outcome in outcomes), outcomes
+    assert all(outcome.executions > 10 for outcome in outcomes), outcomes
 
 
 def test_fuzzing_is_guided_by_coverage() -> None:

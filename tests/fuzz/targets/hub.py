@@ -114,6 +114,7 @@ class _Play:
         self.world.settle()
         self.session_ids += [session_id for session_id in self.alice if session_id is not None]
         self.progress: dict[str, int] = {}
+        self.had_many = False
         self.secrets: set[tuple[str, str]] = set()
         """Which secrets were told, and of which session."""
         self.hints: Hints = {
@@ -308,7 +309,8 @@ class _Play:
         """Many events in one read, once in a while more than may have to be answered."""
         program = self.program
         of = _NUMBERED[program.below(len(_NUMBERED))]
-        if program.rarely(64):
+        if program.rarely(64) and not self.had_many:
+            self.had_many = True  # It takes as long as all else.
             message = draw(program, of, self.hints)
             for _ in range(_MANY):
                 self._numbered(hostile, message, hostile.next)
