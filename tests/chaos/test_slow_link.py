@@ -24,9 +24,6 @@ _LIMITS = Limits(gap_timeout_s=2.0)
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-@pytest.mark.xfail(
-    reason="what a resumed session is about to send again counts as a gap, and is given up as one"
-)
 async def test_resume_over_a_slow_link_sends_once_and_loses_nothing(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     async with (

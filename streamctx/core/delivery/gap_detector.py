@@ -164,12 +164,9 @@ class GapDetector:
             for index, gap in enumerate(self._gaps)
         )
 
-    def restart(self, now: float) -> None:
-        """Begin anew on a new connection: every gap is due at once, as if never asked for."""
-        for gap in self._gaps:
-            gap.attempts = 0
-            gap.ask_at = now
-            gap.deadline = math.inf
+    def restart(self) -> None:
+        """Begin anew on a new connection: what was missing on the old one is on its way again (RSM-6)."""
+        self._gaps = []
 
     def _has_given_up(self, gap: _Gap, now: float) -> bool:
         return now >= gap.deadline or (gap.attempts >= self._limits.nack_attempts_max and now >= gap.ask_at)

@@ -65,7 +65,8 @@ class ReceiveWindow(Generic[Item]):
     A number is *present* once it was received, skipped or lost. All numbers below
     `expected` are present, `expected` is not, and `_present` holds the present
     ones above it. `_order` is a heap of the numbers in `_held`; those of them
-    below `expected` are ready. No present number is at or above `_known_stop`.
+    below `expected` are ready. What is not present below `_seen_stop` is missing: something sent
+    behind it has come on this connection. No present number is at or above `known_stop`.
     `_is_plain` is true if and only if nothing is present above `expected` and
     nothing is held.
 
@@ -83,11 +84,12 @@ class ReceiveWindow(Generic[Item]):
         "_held",
         "_held_bytes",
         "_is_plain",
-        "_known_stop",
         "_limits",
         "_number_of_slot",
         "_order",
         "_present",
+        "_promised_stop",
+        "_seen_stop",
         "counters",
     )
 
@@ -95,7 +97,8 @@ class ReceiveWindow(Generic[Item]):
         self.counters = ReceiveCounters()
         self._limits = limits
         self._expected = 1
-        self._known_stop = 1
+        self._seen_stop = 1
+        self._promised_stop = 1
         self._is_plain = True
         self._present = RangeSet()
         self._held: dict[int, tuple[Item, int]] = {}
@@ -115,12 +118,12 @@ class ReceiveWindow(Generic[Item]):
     @property
     def known_stop(self) -> int:
         """One past the highest number that the peer is known to have used."""
-        return max(self._known_stop, self._expected)
+        return max(self._seen_stop, self._promised_stop, self._expected)
 
     @property
     def has_gap(self) -> bool:
         """Whether any number is missing; cheap enough to ask after each frame."""
-        return self._known_stop > self._expected
+        return self._seen_stop > self._expected
 
     @property
     def has_ready(self) -> bool:
@@ -194,7 +197,7 @@ class ReceiveWindow(Generic[Item]):
                 return Verdict.CONFLICT
             self.counters.duplicates += 1
             return Verdict.DUPLICATE
-        self._known_stop = max(self._known_stop, sequence + 1)
+        self._seen_stop = max(self._seen_stop, sequence + 1)
         if sequence == self._expected:
             self._remember(sequence, digest)
             self._advance(sequence + 1)
@@ -286,21 +289,42 @@ class ReceiveWindow(Generic[Item]):
         """
         if not 1 <= next_sequence <= INTEGER_MAX + 1:
             raise _bad_sequence(f"next sequence {next_sequence} is out of range")
-        if next_sequence > self._known_stop:
-            self._known_stop = next_sequence
+        if next_sequence > self._seen_stop:
+            self._seen_stop = next_sequence
+
+    def restart(self, next_sequence: int) -> None:
+        """Begin a connection on which the peer sends all that is not present below `next_sequence`, in order.
+
+        None of it is missing until something behind it comes: it may take long to arrive.
+
+        Raises:
+            RemoteProtocolError: If `next_sequence` is not positive or above 2^53.
+        """
+        if not 1 <= next_sequence <= INTEGER_MAX + 1:
+            raise _bad_sequence(f"next sequence {next_sequence} is out of range")
+        self._promised_stop = max(self.known_stop, next_sequence)
+        self._seen_stop = self._expected
 
     def missing(self) -> list[tuple[int, int]]:
-        """Return the missing ranges below the highest number seen or announced.
+        """Return the missing ranges: below the highest number that came or was announced on this connection.
 
         It ends `reorder_span_max` above `expected`, whatever the peer claims, and so
         has at most half as many ranges.
         """
         expected = self._expected
-        if self._known_stop <= expected:
+        if self._seen_stop <= expected:
             return []
         return self._present.gaps(
-            expected, min(self._known_stop, expected + self._limits.reorder_span_max + 1)
+            expected, min(self._seen_stop, expected + self._limits.reorder_span_max + 1)
         )
+
+    def absent_within(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return the ranges of `[start, stop)` that are known to be used and not present, missing or not yet.
+
+        As those of `missing` they end `reorder_span_max` above `expected`.
+        """
+        furthest = self._expected + self._limits.reorder_span_max + 1
+        return self._present.gaps(max(start, self._expected), min(stop, self.known_stop, furthest))
 
     def selective_ranges(self, max_count: int) -> list[tuple[int, int]]:
         """Return the lowest `max_count` present ranges above `expected`, for an ACK."""
@@ -310,7 +334,7 @@ class ReceiveWindow(Generic[Item]):
         missing = self._present.gaps(max(start, self._expected), stop)
         if not missing:
             return missing
-        self._known_stop = max(self._known_stop, stop)
+        self._promised_stop = max(self._promised_stop, stop)
         for missing_start, missing_stop in missing:
             self._present.add(missing_start, missing_stop)
         if missing[0][0] == self._expected:

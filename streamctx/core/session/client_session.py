@@ -622,8 +622,10 @@ class ClientSession:
             )
         self.resumes += 1
         delivery.attach(now)
-        delivery.announce_next(welcome.next)
-        delivery.send_heartbeat()
+        delivery.resume_receiving(welcome.next)
+        delivery.send_heartbeat(
+            welcome.expects
+        )  # It goes before what is sent again, and speaks of none of that.
         delivery.resume_sending(welcome.expects, welcome.ranges, now)
         self._outgoing.outbox.states.mark_all_dirty()
         for action in welcome.documents:

@@ -278,7 +278,7 @@ class Delivery:
         self._probe_at: float | None = None
         self._probes = 0
         self._meter = CorruptionMeter(self._limits.corrupt_window_frames)
-        self._gaps.restart(now)
+        self._gaps.restart()
 
     def receive(self, data: bytes, now: float) -> Sequence[Delivered]:
         """Take one frame and return what is to be applied because of it, in order.
@@ -496,14 +496,17 @@ class Delivery:
         self._send_frames(answer)
         self._peer_limit = max(self._peer_limit, received + self._limits.window_events_max)
 
-    def announce_next(self, next_sequence: int) -> None:
-        """Take over that the peer has sent all numbers below, from a handshake."""
-        self._window.announce_next(next_sequence)
+    def resume_receiving(self, next_sequence: int) -> None:
+        """After a handshake: the peer has sent all numbers below, and sends again what is not here (RSM-6).
+
+        Raises:
+            RemoteProtocolError: If there is no such number.
+        """
+        self._window.restart(next_sequence)
 
     def missing_within(self, ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
         """What of these numbers of the peer has not arrived, of those that it is known to have used."""
-        missing = RangeSet(self._window.missing())
-        return tuple(part for start, stop in ranges for part in missing.within(start, stop))
+        return tuple(part for start, stop in ranges for part in self._window.absent_within(start, stop))
 
     def lose(self, ranges: Iterable[tuple[int, int]]) -> list[Delivered]:
         """Give up missing numbers of the peer for good; return what that lets through.
@@ -690,12 +693,16 @@ class Delivery:
             )
         )
 
-    def send_heartbeat(self) -> None:
-        """Queue a HEARTBEAT; right after a WELCOME it confirms that (HSK-9)."""
+    def send_heartbeat(self, next_sequence: int | None = None) -> None:
+        """Queue a HEARTBEAT.
+
+        Args:
+            next_sequence: One past the highest number that goes before it on this connection; by default all.
+        """
         received, durable, ranges = self._watermarks()
         self.send_unnumbered(
             Heartbeat(
-                next=self._ring.next_sequence,
+                next=self._ring.next_sequence if next_sequence is None else next_sequence,
                 received=received,
                 applied=received,
                 durable=durable,

@@ -252,7 +252,7 @@ class ServerSession:
     def resume(self, resume: Resume, now: float) -> Resumption:
         """After `can_resume` and `attach`: take over what the client lacks and has lost."""
         delivery = self.delivery
-        delivery.announce_next(resume.next)
+        delivery.resume_receiving(resume.next)
         delivery.resume_sending(resume.expects, (), now)
         lost = delivery.missing_within(resume.lost)
         if lost:

@@ -183,13 +183,16 @@ def test_closed_gaps_are_forgotten() -> None:
     assert detector.ranges_to_ask(0.02, RTT_S) == [(3, 5)]
 
 
-def test_a_new_connection_starts_all_gaps_anew() -> None:
+def test_a_new_connection_has_no_gaps_until_they_are_found_on_it() -> None:
     detector = _detector()
     detector.update([(3, 5)], 0.0)
     detector.ranges_to_ask(0.0, RTT_S)
     detector.ranges_to_ask(0.05, RTT_S)
-    detector.restart(100.0)
+    detector.restart()
     assert detector.expired(100.0) == []
+    assert detector.next_timeout() is None
+    assert detector.ranges_to_ask(100.0, RTT_S) == []
+    detector.update([(3, 5)], 100.0)
     assert detector.ranges_to_ask(100.0, RTT_S) == [(3, 5)]
     assert detector.next_timeout() == pytest.approx(100.05)
 

@@ -246,10 +246,11 @@ def test_a_skip_is_idempotent() -> None:
     assert window.missing() == [(3, 4)]
 
 
-def test_a_skip_above_a_gap_is_remembered() -> None:
+def test_a_skip_above_a_gap_is_remembered_and_is_no_sign_of_the_gap() -> None:
     window = _window()
     assert window.skip(3, 5) == [(3, 5)]
-    assert window.missing() == [(1, 3)]
+    assert window.missing() == []
+    assert window.known_stop == 5
     assert _receive(window, 1) is Verdict.ACCEPT
     assert _receive(window, 2) is Verdict.ACCEPT
     assert window.expected == 5
@@ -305,6 +306,22 @@ def test_an_announcement_makes_the_tail_missing() -> None:
     assert window.known_stop == 4
     assert _receive(window, 2) is Verdict.ACCEPT
     assert window.missing() == [(3, 4)]
+
+
+def test_what_a_new_connection_sends_again_is_missing_only_when_something_behind_it_has_come() -> None:
+    window = _window(1, 4)
+    assert window.missing() == [(2, 4)]
+    window.restart(8)
+    assert window.missing() == []
+    assert not window.has_gap
+    assert window.known_stop == 8
+    assert window.absent_within(1, 100) == [(2, 4), (5, 8)]
+    assert _receive(window, 2) is Verdict.ACCEPT
+    assert window.missing() == []
+    assert _receive(window, 5) is Verdict.HELD
+    assert window.missing() == [(3, 4)]
+    window.announce_next(8)
+    assert window.missing() == [(3, 4), (6, 8)]
 
 
 def test_what_a_liar_announces_is_missing_within_the_span_only() -> None:

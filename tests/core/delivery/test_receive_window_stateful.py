@@ -81,7 +81,7 @@ class ReceiveWindowMachine(RuleBasedStateMachine):
         """What was handed out in its turn, as opposed to over a gap."""
         self.over_gap: list[int] = []
         self.dropped: set[int] = set()
-        self.known_stop = 1
+        self.seen_stop = self.known_stop = 1
         self.duplicates = self.conflicts = self.overflowed = self.held_ever = 0
 
     # The model.
@@ -121,7 +121,7 @@ class ReceiveWindowMachine(RuleBasedStateMachine):
             and sum(self.held.values()) + size_bytes <= self.limits.reorder_bytes_max
         )
         verdict = self._receive(sequence, content, size_bytes, ordered=ordered)
-        self.known_stop = max(self.known_stop, sequence + 1)
+        self._see(sequence + 1)
         if sequence != expected and ordered and not has_room:
             assert verdict is Verdict.OVERFLOW
             self.overflowed += 1
@@ -140,6 +140,10 @@ class ReceiveWindowMachine(RuleBasedStateMachine):
         else:
             assert verdict is Verdict.APPLY_NOW
             self.over_gap.append(sequence)
+
+    def _see(self, stop: int) -> None:
+        self.seen_stop = max(self.seen_stop, stop)
+        self.known_stop = max(self.known_stop, stop)
 
     # What the network does.
 
@@ -230,7 +234,14 @@ class ReceiveWindowMachine(RuleBasedStateMachine):
 
     def _announce(self, next_sequence: int) -> None:
         self.window.announce_next(next_sequence)
+        self._see(next_sequence)
+
+    @rule(offset=st.integers(-3, SPAN + 5))
+    def connect_again(self, offset: int) -> None:
+        next_sequence = max(1, self.expected + offset)
+        self.window.restart(next_sequence)
         self.known_stop = max(self.known_stop, next_sequence)
+        self.seen_stop = 1
 
     @precondition(lambda self: not self.is_drained)
     @rule(count=st.integers(1, 3))
@@ -277,6 +288,8 @@ class ReceiveWindowMachine(RuleBasedStateMachine):
         for next_sequence in (1 - beyond, INTEGER_MAX + 1 + beyond):
             with pytest.raises(RemoteProtocolError):
                 window.announce_next(next_sequence)
+            with pytest.raises(RemoteProtocolError):
+                window.restart(next_sequence)
         assert self.view() == before
 
     # What holds.
@@ -304,8 +317,12 @@ class ReceiveWindowMachine(RuleBasedStateMachine):
         window, expected = self.window, self.expected
         missing = window.missing()
         assert_canonical(missing)
-        stop = min(self.known_stop, expected + SPAN + 1)
+        stop = min(self.seen_stop, expected + SPAN + 1)
         assert numbers(missing) == [n for n in range(expected, stop) if n not in self.fate]
+        absent = window.absent_within(1, expected + SPAN)
+        assert_canonical(absent)
+        known = range(1, min(self.known_stop, expected + SPAN))
+        assert numbers(absent) == [n for n in known if n not in self.fate]
         assert window.known_stop == max(self.known_stop, expected)
         assert window.has_gap == bool(missing)
 

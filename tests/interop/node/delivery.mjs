@@ -341,10 +341,10 @@ export class ReceiveHalf {
     return this.advance();
   }
 
-  /** A new connection begins: the waiting times of what is still missing begin anew. */
-  restart(next, now) {
-    for (const gap of this.missing.values()) Object.assign(gap, { asks: 0, since: now, at: now });
-    this.learn(next, now);
+  /** A new connection begins: what was missing is on its way again, and missing only once something behind it has come [RSM-10]. */
+  restart() {
+    this.missing.clear();
+    this.known = this.expected;
   }
 
   /**

@@ -168,17 +168,16 @@ export class Exchange {
   /**
    * A connection is established.
    *
-   * @param {{expects: number, ranges?: any[], lost?: any[], next: number}} peer what the other side has and will send
+   * @param {{expects: number, ranges?: any[], lost?: any[]}} peer what the other side has
    */
-  attach({ expects, ranges = [], lost = [], next }) {
+  attach({ expects, ranges = [], lost = [] }) {
     this.isAttached = true;
     this.isHeldBack = false;
     const answer = this.sender.onResume(expects, [...ranges, ...lost], this.now);
     if (!answer) return this.fail('bad_sequence', 4102);
     for (const data of answer.frames) this.options.transmit(data);
     this.tellSkip(answer.skip);
-    this.receiver.restart(next, this.now);
-    this.askForMissing();
+    this.receiver.restart();
     this.flush();
   }
 
