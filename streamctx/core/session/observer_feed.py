@@ -24,6 +24,7 @@ from streamctx.wire.messages import (
     SUPERSEDABLE_TYPES,
     ClientInfo,
     FeedEvent,
+    Focus,
     Message,
     Open,
     Part,
@@ -40,6 +41,8 @@ SyncReason: TypeAlias = Literal["subscribed", "slow", "resynced"]
 
 _PRESENCE = frozenset(SUPERSEDABLE_TYPES)
 _TEXTS = frozenset({Open, Snapshot})
+_ELSEWHERE = Focus()
+"""The focus is on nothing that the observer may see."""
 _BATCH_EVENTS_MAX = 256
 _BATCH_WEIGHT_MAX = 64 * 1024
 
@@ -334,10 +337,16 @@ class Feed:
         return events, position, long_text
 
     def _takes(self, entry: FeedEntry) -> bool:
-        return self._filter.takes(uri=entry.uri, is_presence=entry.key is not None)
+        filter_ = self._filter
+        if filter_.takes(uri=entry.uri, is_presence=entry.key is not None):
+            return True
+        # That the focus has left a document which the observer sees is for it to know.
+        return filter_.presence and isinstance(entry.event, Focus)
 
     def _in_unit(self, entry: FeedEntry) -> FeedEvent | None:
         """The event with the observer's numbers; `None` if they cannot be said."""
+        if isinstance(entry.event, Focus) and not self._filter.takes(uri=entry.uri, is_presence=True):
+            return _ELSEWHERE
         if self._unit is self.source.source_unit:
             return entry.event
         return entry.variants.get(self._unit, entry.event)

@@ -21,6 +21,7 @@ from streamctx.wire.messages import (
     Diagnostics,
     Edit,
     FeedEvent,
+    Focus,
     Open,
     Part,
     Save,
@@ -321,3 +322,20 @@ def test_the_log_shares_only_what_was_encoded_since_the_last_event() -> None:
         source.apply(edit(base, "x"))
         reader.read()
         assert len(source.log.bodies) == 1
+
+
+def test_a_focus_that_leaves_what_is_seen_is_taken_back_without_saying_where_it_went() -> None:
+    source = _source()
+    source.open("a", document=1, uri="file:///a.py")
+    source.open("b", document=2, uri="file:///b.py")
+    reader = Reader(source, filter_=FeedFilter(documents=("file:///a.py",)))
+    source.apply(Focus(document=1))
+    reader.read()
+    assert list(reader.observed.presence.values()) == [Focus(document=1)]
+    source.apply(Focus(document=2))
+    assert reader.events() == [Focus()]
+    assert list(reader.observed.presence.values()) == [Focus()]
+    blind = Reader(source, filter_=FeedFilter(documents=("file:///a.py",), presence=False))
+    blind.read()
+    source.apply(Focus(document=1))
+    assert blind.events() == []

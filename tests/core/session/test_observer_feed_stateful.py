@@ -146,8 +146,15 @@ class Reader:
     presence: dict[PresenceKey, FeedEvent] = field(default_factory=dict)
     is_connected: bool = False
 
-    def takes(self, shown: Shown) -> bool:
-        return self.takes_uri(shown.uri) and (self.filter_.presence or shown.key is None)
+    def see(self, shown: Shown) -> Shown | None:
+        """What it is shown of an event: of a focus elsewhere, only that."""
+        if shown.key is not None and not self.filter_.presence:
+            return None
+        if self.takes_uri(shown.uri):
+            return shown
+        if any(isinstance(event, Focus) for event in shown.say.values()):
+            return replace(shown, say=dict.fromkeys(Unit, Focus()))
+        return None
 
     def takes_uri(self, uri: str | None) -> bool:
         patterns = self.filter_.documents
@@ -578,7 +585,7 @@ class ObserverFeedMachine(RuleBasedStateMachine):
 
     def _expected(self, reader: Reader, start: int, stop: int) -> list[Shown]:
         """What was shown in between and is wanted, of each key only the newest."""
-        taken = [shown for shown in self.history[start:stop] if reader.takes(shown)]
+        taken = [seen for shown in self.history[start:stop] if (seen := reader.see(shown)) is not None]
         newest = {shown.key: number for number, shown in enumerate(taken)}
         return [
             shown for number, shown in enumerate(taken) if shown.key is None or newest[shown.key] == number
