@@ -198,6 +198,7 @@ class Client(Actor):
         if link is not None:
             for frame in frames:
                 link.up.send(frame)
+            self.world.watch.pumped(link, self.session)
         self._set_timer()
 
     def _hear(self) -> None:

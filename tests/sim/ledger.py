@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from streamctx.core.documents.presence import Key
 from streamctx.core.session.server_session import ServerSession
 from streamctx.vocabulary import Encoding
 from streamctx.wire.codec import client_decoder
 from streamctx.wire.messages import Event
+from tests.sim.asking import Asking
 from tests.sim.sender import Sender
 
 __all__ = ["CHECKERS", "SECRET", "Checker", "Epoch", "Lineage", "Violation", "body_of"]
@@ -61,6 +63,10 @@ CHECKERS: Final[dict[str, Checker]] = {
     "GapClosed": Checker(
         "every gap ends in bounded time, by data, SKIP or an announced loss",
         ("NAK-1", "NAK-2", "NAK-4", "SKP-3", "HBT-1"),
+    ),
+    "Asked": Checker(
+        "a missing number is asked for at once, again in time, and long enough before it is given up",
+        ("NAK-1", "NAK-2", "NAK-4"),
     ),
     "LossTold": Checker(
         "what is given up is told to its sender, and a mention or a save of it is sent again", ("ACK-6",)
@@ -127,11 +133,12 @@ class Violation(BaseException):
 class Lineage:
     """What one client process has sent in an epoch. A copied process begins with a copy of it."""
 
-    __slots__ = ("encoding", "evicted", "next", "sender", "sent", "taken", "told")
+    __slots__ = ("asking", "encoding", "evicted", "next", "sender", "sent", "taken", "told")
 
-    def __init__(self, encoding: Encoding, sender: Sender) -> None:
+    def __init__(self, encoding: Encoding, sender: Sender, asking: Asking) -> None:
         self.encoding = encoding
         self.sender = sender
+        self.asking = asking
         self.sent: dict[int, bytes] = {}
         self.next = 1
         self.taken = 1
@@ -141,7 +148,7 @@ class Lineage:
 
     def fork(self) -> Lineage:
         """The copy's own."""
-        other = Lineage(self.encoding, self.sender.fork())
+        other = Lineage(self.encoding, self.sender.fork(), self.asking.fork())
         other.sent = dict(self.sent)
         other.next, other.taken = self.next, self.taken
         other.evicted, other.told = set(self.evicted), set(self.told)
@@ -156,8 +163,9 @@ class Lineage:
 class Epoch:
     """One life of a session's numbers: all that was sent and settled."""
 
-    def __init__(self, session: ServerSession, incarnation: int, sender: Sender) -> None:
+    def __init__(self, session: ServerSession, incarnation: int, sender: Sender, asking: Asking) -> None:
         self.sender = sender
+        self.asking = asking
         self.session_id = session.session_id
         self.epoch = session.epoch
         self.principal = session.principal
@@ -170,6 +178,7 @@ class Epoch:
         """All numbers of the client below were applied, refused, skipped or lost."""
         self.settled_ahead: set[int] = set()
         self.last_durable = 0
+        self.newest_of_key: dict[Key, int] = {}
         self.events = 0
         self.taken = 1
         """All numbers of the server below were taken by some client."""

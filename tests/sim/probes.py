@@ -116,8 +116,11 @@ def _watermarks(watch: Watch, original: Any, delivery: Any) -> Any:
 
 
 def _evict(watch: Watch, original: Any, delivery: Any, document_of: Any) -> Any:
+    entries = delivery._ring._entries
+    held = {sequence for sequence, entry in entries.items() if entry[0] is not None}
     gone = original(delivery, document_of)
-    watch.evicted(delivery, gone)
+    held.difference_update(sequence for sequence, entry in entries.items() if entry[0] is not None)
+    watch.evicted(delivery, gone, held)
     return gone
 
 

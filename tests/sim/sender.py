@@ -53,6 +53,7 @@ class Sender:
         "_aliases_closed",
         "_applied",
         "_fail",
+        "_given_up",
         "_keeps_until_durable",
         "_limit",
         "_limits",
@@ -76,6 +77,7 @@ class Sender:
         self._owed: set[int] = set()
         self._repeated = 0
         self._supersedable: set[int] = set()
+        self._given_up: set[int] = set()
         self._versions: dict[int, int] = {}
         self._aliases_closed: dict[int, int] = {}
 
@@ -84,7 +86,7 @@ class Sender:
         other = Sender(self._fail, self._limits, keeps_until_durable=self._keeps_until_durable)
         for name in ("_limit", "_safe", "_applied", "_under_way_bytes", "_repeated"):
             setattr(other, name, getattr(self, name))
-        for name in ("_under_way", "_owed", "_supersedable", "_versions", "_aliases_closed"):
+        for name in ("_under_way", "_owed", "_supersedable", "_given_up", "_versions", "_aliases_closed"):
             setattr(other, name, getattr(self, name).copy())
         return other
 
@@ -112,7 +114,7 @@ class Sender:
                 self._fail("ResumeFirst", f"number {sequence} is repeated after {self._repeated}")
             self._repeated = sequence
 
-    def says(self, frame: bytes, body: bytes, encoding: Encoding) -> None:
+    def says(self, body: bytes, encoding: Encoding) -> None:
         """A frame without a number leaves; only what it skips matters here."""
         if not self._owed:
             return
@@ -160,12 +162,16 @@ class Sender:
         for number in gone:
             self._under_way_bytes -= under_way.pop(number, 0)
 
-    def holds(self, delivery: Delivery, ack: Ack | Heartbeat, evicted: set[int]) -> None:
+    def gave_up(self, numbers: Iterable[int]) -> None:
+        """It holds these no longer, on purpose: a snapshot takes their place."""
+        self._given_up.update(numbers)
+
+    def holds(self, delivery: Delivery, ack: Ack | Heartbeat) -> None:
         """After an acknowledgement: nothing was forgotten that may have to be sent again."""
         if delivery.released > self._safe:
             self._fail("Kept", f"forgotten below {delivery.released}, safe below {self._safe}")
         for start, _ in ack.ranges:
-            if start < self._safe or start in self._supersedable or start in evicted:
+            if start < self._safe or start in self._supersedable or start in self._given_up:
                 continue
             entry = delivery._ring._entries.get(start)
             if entry is None or entry[0] is None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from streamctx.core.documents.presence import key_of
 from streamctx.core.session.client_session import ClientSession
 from streamctx.core.session.delivery import LOST_RANGES_MAX, Delivery
 from streamctx.core.session.server_session import JournalBatch, ServerSession
 from streamctx.errors import CloseCode
 from streamctx.hub.connection import Connection
 from streamctx.vocabulary import Unit
-from streamctx.wire.codec import server_decoder
+from streamctx.wire.codec import client_decoder, server_decoder
 from streamctx.wire.messages import (
     DURABLE_TYPES,
     SUPERSEDABLE_TYPES,
@@ -29,18 +30,21 @@ from streamctx.wire.messages import (
     Hello,
     Mention,
     Message,
+    Nack,
     Open,
     Part,
     Save,
     Selection,
     Skip,
     Snapshot,
+    SupersedableEvent,
     Sync,
     Synced,
     Update,
     Version,
     Welcome,
 )
+from tests.sim.asking import Asking
 from tests.sim.handshakes import Doors, Greetings
 from tests.sim.ledger import SECRET, Epoch, Lineage, Violation, body_of
 from tests.sim.sender import Sender
@@ -115,6 +119,9 @@ class Watch:
         held = link.handler._held
         if held is not None:
             self._check_bounds(held.session)
+            delivery = held.session.delivery
+            if link.epoch is not None and delivery.has_gap and link.is_server_open and not link.is_closing:
+                link.epoch.asking.looked(link.number, delivery.expected, self.world.now)
         elif link.epoch is None and link.bytes_down > 700 + link.bytes_up:
             self.fail("NoAmplify", f"{link.bytes_down} bytes for {link.bytes_up} before the handshake")
 
@@ -154,7 +161,8 @@ class Watch:
         if welcome.verdict in ("new", "rejected"):
             if epoch is not None:
                 self.fail("EpochHonest", f"the epoch {session.epoch} is not new")
-            epoch = Epoch(session, incarnation, Sender(self.fail, welcome.limits, keeps_until_durable=False))
+            sender = Sender(self.fail, welcome.limits, keeps_until_durable=False)
+            epoch = Epoch(session, incarnation, sender, Asking(self.fail, self.world.plan.limits))
             self.epochs[session.epoch] = epoch
             self.epoch_of[session.delivery] = epoch
             self.epoch_of[session.delivery._window] = epoch
@@ -181,7 +189,8 @@ class Watch:
         epoch = self.epochs[welcome.epoch]
         if delivery not in self.lineage_of:
             sender = Sender(self.fail, welcome.limits, keeps_until_durable=welcome.durability == "full")
-            lineage = Lineage(session.settings.encoding, sender)
+            asking = Asking(self.fail, self.world.plan.limits)
+            lineage = Lineage(session.settings.encoding, sender, asking)
             epoch.lineages.append(lineage)
             self.lineage_of[delivery] = lineage, epoch
         link = self.actors[session].link
@@ -199,10 +208,12 @@ class Watch:
                     self.offsets[copy, subscription, source] = offset
             self.lineage_of[copy._delivery] = lineage, epoch
 
-    def evicted(self, delivery: Delivery, numbers: Iterable[int]) -> None:
-        """A client has given up numbers."""
+    def evicted(self, delivery: Delivery, numbers: Iterable[int], freed: Iterable[int]) -> None:
+        """A client has given up numbers; `freed` are those that it no longer holds."""
         if delivery in self.lineage_of:
-            self.lineage_of[delivery][0].evicted.update(numbers)
+            lineage = self.lineage_of[delivery][0]
+            lineage.evicted.update(numbers)
+            lineage.sender.gave_up(freed)
 
     # Frames.
 
@@ -219,9 +230,7 @@ class Watch:
         else:
             sequence = int.from_bytes(message[16:24])
         if not sequence:
-            if is_up and link.lineage is not None:
-                encoding = link.lineage.encoding
-                link.lineage.sender.says(message, body_of(message, encoding), encoding)
+            self._check_unnumbered(link, message, is_up=is_up)
             return
         if is_up:
             lineage = link.lineage
@@ -258,6 +267,24 @@ class Watch:
             self.fail("AnsweredOnce", f"number {sequence} again after {self.world.now - last:.6f} s")
         self.retransmitted[key] = self.world.now
 
+    def _check_unnumbered(self, link: Link, message: bytes, *, is_up: bool) -> None:
+        end = link.lineage if is_up else link.epoch
+        if end is None:
+            return
+        encoding = end.encoding
+        if is_up:
+            end.sender.says(body_of(message, encoding), encoding)
+        if b"nack" in message:
+            nack = client_decoder(encoding).decode(body_of(message, encoding))
+            if isinstance(nack, Nack):
+                end.asking.asks(link.number, nack, self.world.now)
+
+    def pumped(self, link: Link, session: ClientSession) -> None:
+        """A client has sent what it had to send."""
+        delivery = session._delivery
+        if link.lineage is not None and delivery is not None and delivery.has_gap:
+            link.lineage.asking.looked(link.number, delivery.expected, self.world.now)
+
     def closing(self, link: Link, code: int) -> None:
         """The server closes a connection."""
         if code not in set(CloseCode):
@@ -275,18 +302,19 @@ class Watch:
         if not sequence:
             return
         self._check_writer(session)
-        is_event = isinstance(item, Event)
         is_supersedable = type(item) in _SUPERSEDABLE
         if epoch.is_settled(sequence):
             self.fail("InOrderOnce", f"number {sequence} is applied again: {item!r}")
         if epoch.settled < sequence and (in_order or not is_supersedable):
             self.fail("NoHole", f"number {sequence} is applied, {epoch.settled} is open: {item!r}")
         epoch.settle(sequence)
-        if is_event:
+        if isinstance(item, Event):
             epoch.events += 1
             self._check_content(epoch, sequence, item)
-            if not is_supersedable:
-                self._check_durable(epoch, session, sequence, item)  # type: ignore[arg-type]
+            if isinstance(item, SupersedableEvent):
+                self._check_newest(epoch, session, sequence, item)
+            else:
+                self._check_durable(epoch, session, sequence, item)
 
     def _check_writer(self, session: ServerSession) -> None:
         link, hub = self.link, self.world.host.hub
@@ -296,6 +324,15 @@ class Watch:
         held = hub._registry.get(session.session_id)
         if held is None or (held.owner is not None and held.owner is not link.handler):
             self.fail("SingleWriter", f"connection {link.number} does not own {session.session_id}")
+
+    def _check_newest(
+        self, epoch: Epoch, session: ServerSession, sequence: int, event: SupersedableEvent
+    ) -> None:
+        key = key_of(event)
+        newest = epoch.newest_of_key.get(key, 0)
+        epoch.newest_of_key[key] = max(newest, sequence)
+        if sequence < newest and session.context._presence.sequence_of(key) == sequence:
+            self.fail("InOrderOnce", f"number {sequence} is in effect after {newest}: {event!r}")
 
     def _check_content(self, epoch: Epoch, sequence: int, event: object) -> None:
         if not epoch.lineages:
@@ -353,6 +390,8 @@ class Watch:
             for sequence in range(start, stop):
                 if is_loss:
                     epoch.lost.add(sequence)
+                    if self.link is not None and self.link.epoch is epoch:
+                        epoch.asking.gives_up(sequence, self.world.now)
                 else:
                     self._check_skip(epoch, sequence)
                 epoch.settle(sequence)
@@ -444,7 +483,7 @@ class Watch:
         """An end has taken an acknowledgement into account."""
         known = self.lineage_of.get(delivery)
         if known is not None:
-            known[0].sender.holds(delivery, ack, known[0].evicted)
+            known[0].sender.holds(delivery, ack)
 
     def resuming(self, delivery: Delivery, received: int, ranges: Iterable[tuple[int, int]]) -> None:
         """An end goes on sending on a new connection."""
