@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from streamctx.client.reconnect import ReconnectPolicy
 from streamctx.core.session.client_session import ClientSession, ClientSettings, Draining, Welcomed
 from streamctx.core.session.state import ClientState
@@ -22,7 +24,7 @@ else:
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-__all__ = ["Actor", "Client"]
+__all__ = ["Actor", "Client", "Echo"]
 
 
 class Actor:
@@ -35,10 +37,16 @@ class Actor:
         self.link: Link | None = None
         self.links = 0
         self.is_alive = True
+        self.is_stranger = False
         run = world.plan
         self.fates_up = Fates(f"{plan.name}.up", run.seed, run.odds, run.only)
         self.fates_down = Fates(f"{plan.name}.down", run.seed, run.odds, run.only)
         self.has_header = False
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether its host is suspended."""
+        return False
 
     def open_link(self) -> Link | None:
         """Connect, if there is a server."""
@@ -67,6 +75,21 @@ class Actor:
         if self.link is not None:
             self.link.up.unblock()
             self.link.resume_reading()
+
+
+class Echo(Actor):
+    """Something between client and server that sends what it has seen again, and listens to nobody."""
+
+    def __init__(self, world: World, plan: ActorPlan, name: str) -> None:
+        super().__init__(world, msgspec.structs.replace(plan, name=name))
+        self.is_stranger = True
+
+    def say(self, message: bytes, dice: Dice) -> None:
+        """Send one message, and go."""
+        link = self.open_link()
+        if link is not None:
+            link.up.send(message)
+            self.world.at(self.world.now + 0.5 + dice.odds(), lambda _: link.client_leaves(None))
 
 
 class Client(Actor):
@@ -106,9 +129,17 @@ class Client(Actor):
         return max(self.world.now + self._clock, self._told)
 
     @property
+    @override
     def is_asleep(self) -> bool:
         """Whether the host is suspended."""
         return self.world.now < self._wakes_at
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it has a connection that carries everything, or is done."""
+        if not self.is_alive or self.session.state is ClientState.CLOSED:
+            return True
+        return self.link is not None and self.link.is_whole
 
     def subscribe(self) -> None:
         """Observe everything, as planned."""
@@ -180,6 +211,7 @@ class Client(Actor):
         link = self.link
         assert link is not None
         self.world.say("fails", self.name, str(error))
+        self.world.watch.given_up(link, error)
         link.client_leaves(None)
         code = CloseCode.CONFLICT if error.close_code == CloseCode.CONFLICT else None
         self.disconnected(link, code)
@@ -245,6 +277,12 @@ class Client(Actor):
         self.pump()
 
     # What befalls it.
+
+    def lose_place(self, _: object = None) -> None:
+        """Be wrong about where each feed is."""
+        if self.plan.role != "produce" and not self.world.is_healed:
+            for observed in self.session.observed.values():
+                observed.offset += observed.is_synced
 
     def sleep(self, seconds: float) -> None:
         """Suspend the host: no timer fires, and what comes waits."""

@@ -251,6 +251,21 @@ class Editor(Client):
             )
             self._note(document, text)
 
+    def _insert(self, dice: Dice) -> None:
+        """Insert so much at once that few of such edits fill a window, and take it away later."""
+        document = self._document(dice)
+        if document is None:
+            return
+        text = self.texts[document.alias]
+        end = positions_of(text, self.plan.unit)[-1][1]
+        if len(text) > 2 * _TEXT_MAX:
+            change, text = Change(0, 0, *end, ""), ""
+        else:
+            piece = dice.pick(("some words ", "é😀", "line\n")) * dice.pick((20, 60, 120))
+            change, text = Change(*end, *end, piece), text + piece
+        self.session.edit(document.alias, [change], self.now)
+        self._note(document, text)
+
     def _paste(self, dice: Dice) -> None:
         """Make a text that goes in parts under small limits, and take most of it away later."""
         document = self._document(dice)

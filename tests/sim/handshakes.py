@@ -63,6 +63,7 @@ class Doors:
         self._fail = fail
         self._attempts: dict[str, int] = {}
         self._secrets: dict[str, list[str]] = {}
+        self._issued: dict[str, list[str]] = {}
 
     def opened(self, session: ServerSession, name: str | None, hello: Hello, welcome: Welcome) -> None:
         """The server welcomes somebody who has shown a token for `name`."""
@@ -76,8 +77,20 @@ class Doors:
             known = self._secrets[key]
             secret = None if hello.resume is None else hello.resume.secret
             if secret not in known:
-                self._fail("Isolation", f"{key} is resumed with a secret that was never its own, or replaced")
-            else:
-                del known[: known.index(secret)]  # Those before it are no longer valid.
+                self._fail(
+                    "SecretHolds", f"{key} is resumed with a secret that was never its own, or replaced"
+                )
+            self._secrets[key] = [] if secret is None else [secret]  # The others are no longer valid.
         self._attempts[key] = hello.attempt
         self._secrets.setdefault(key, []).append(welcome.secret)
+        self._issued.setdefault(key, []).append(welcome.secret)
+
+    def heard(self, session: ServerSession) -> None:
+        """The server has handled input: a client that speaks has the last WELCOME, and its secret."""
+        if session.is_heard:
+            del self._secrets[session.session_id][:-1]
+
+    def old_secret(self, session_id: str) -> str | None:
+        """One that is no longer valid, for those that try it."""
+        valid = self._secrets.get(session_id, [])
+        return next((s for s in reversed(self._issued.get(session_id, [])) if s not in valid), None)

@@ -60,6 +60,8 @@ CHECKERS: Final[dict[str, Checker]] = {
     "SkipHonest": Checker(
         "a SKIP hides no durable event, but evicted ones whose documents it names", ("SKP-1", "SKP-2")
     ),
+    "NackBound": Checker("a number is asked for ever less often, and not for ever", ("NAK-2",)),
+    "ConflictFound": Checker("other content under a number that was taken ends the session", ("SEQ-6",)),
     "GapClosed": Checker(
         "every gap ends in bounded time, by data, SKIP or an announced loss",
         ("NAK-1", "NAK-2", "NAK-4", "SKP-3", "HBT-1"),
@@ -83,6 +85,10 @@ CHECKERS: Final[dict[str, Checker]] = {
     "SingleWriter": Checker(
         "only the connection of the highest attempt changes a session", ("RSM-2", "RSM-3")
     ),
+    "SecretHolds": Checker(
+        "a session is resumed with its newest secret, or with the one before until that is confirmed",
+        ("RSM-4",),
+    ),
     "EpochHonest": Checker("a server that lost its state never says that it resumed", ("RSM-5", "RSM-7")),
     "VerdictTruth": Checker(
         "WELCOME claims no more than is true, and its lost ranges are those that the client gave up",
@@ -98,6 +104,9 @@ CHECKERS: Final[dict[str, Checker]] = {
         "a text that is not stale is the editor's of that version, at the server and at observers",
         ("DOC-3", "EDT-1", "OBS-3", "OBS-5"),
     ),
+    "EditBase": Checker("an edit is applied to the version that it was made in", ("EDT-1",)),
+    "Accepted": Checker("nothing is refused of what an honest client sends, while nothing is lost"),
+    "HealedOnce": Checker("a text that is right is not sent again", ("DIV-4",)),
     "DivergenceFound": Checker("a copy that differs is found at the next hash", ("DIV-1",)),
     "PositionValid": Checker(
         "a position shown is inside the text of its version", ("PRS-1", "PRS-2", "OBS-5")
@@ -106,6 +115,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "CrashOnly": Checker("a reader of the journal who knows nothing else gets the server's texts"),
     # Observers.
     "FeedContinuity": Checker("updates join by their offsets, or a sync begins anew", ("OBS-4", "OBS-8")),
+    "AskedSlowly": Checker("a feed that keeps breaking is asked for once in a while", ("OBS-4",)),
     "FeedOrder": Checker("a client takes the server's numbers one after the other, none twice", ("SEQ-3",)),
     "FilterHolds": Checker("an observer gets nothing that its filter leaves out", ("OBS-1",)),
     # All of it.
@@ -133,7 +143,17 @@ class Violation(BaseException):
 class Lineage:
     """What one client process has sent in an epoch. A copied process begins with a copy of it."""
 
-    __slots__ = ("asking", "encoding", "evicted", "next", "sender", "sent", "taken", "told")
+    __slots__ = (
+        "asking",
+        "encoding",
+        "evicted",
+        "next",
+        "sender",
+        "sent",
+        "snapshots",
+        "taken",
+        "told",
+    )
 
     def __init__(self, encoding: Encoding, sender: Sender, asking: Asking) -> None:
         self.encoding = encoding
@@ -143,6 +163,8 @@ class Lineage:
         self.next = 1
         self.taken = 1
         self.evicted: set[int] = set()
+        self.snapshots: dict[int, tuple[int, int]] = {}
+        """By document: version and number of the last one."""
         self.told: set[int] = set()
         """Numbers of its own that it was told were given up."""
 
@@ -152,6 +174,7 @@ class Lineage:
         other.sent = dict(self.sent)
         other.next, other.taken = self.next, self.taken
         other.evicted, other.told = set(self.evicted), set(self.told)
+        other.snapshots = dict(self.snapshots)
         return other
 
     def message(self, sequence: int) -> object:
@@ -183,10 +206,23 @@ class Epoch:
         self.taken = 1
         """All numbers of the server below were taken by some client."""
         self.lease = 0
+        self.refused = 0
+        self.rotted: set[str] = set()
+        """Documents whose text was changed at the server behind its back."""
         self.unsynced: dict[int, None] = {}
         """Durable events that were applied and are not in the store."""
         self.journal: list[Event] = []
         self.lost: set[int] = set()
+
+    @property
+    def given_up(self) -> set[int]:
+        """Numbers that clients gave up."""
+        return set().union(*(lineage.evicted for lineage in self.lineages)) if self.lineages else set()
+
+    @property
+    def is_undisturbed(self) -> bool:
+        """Whether one honest client sent all of it, and nothing is missing."""
+        return len(self.lineages) == 1 and not self.lost and not self.lineages[0].evicted
 
     def settle(self, sequence: int) -> None:
         """A number of the client is done with."""

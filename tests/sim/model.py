@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from streamctx.vocabulary import Unit
 
 __all__ = ["positions_of", "without_surrogates"]
@@ -13,6 +15,7 @@ def _width(character: str, unit: Unit) -> int:
     return 2 if unit is Unit.UTF_16 and character > "\uffff" else 1
 
 
+@lru_cache(maxsize=64)
 def positions_of(text: str, unit: Unit) -> list[tuple[int, tuple[int, int]]]:
     """Every place between two characters where an edit may be made: its index, and its line and character."""
     points: list[tuple[int, tuple[int, int]]] = []

@@ -351,14 +351,27 @@ class Link:
             assert isinstance(message, bytes)
             world.note(message)
             self.bytes_up += len(message)
-            self.handler.receive(message.decode("utf-8", "replace") if self.is_text else message, now)
+            if self.actor.is_stranger:
+                world.watch.stranger_says(self, message, now)
+            else:
+                self.hand_over(message, now)
             if not self._hears():
                 break
         else:
             self.handler.read_done(now)
         world.watch.turn_done(self)
 
+    def hand_over(self, message: bytes, now: float) -> None:
+        """Let the server take one message."""
+        self.handler.receive(message.decode("utf-8", "replace") if self.is_text else message, now)
+
     # How it ends.
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything arrives, at both ends."""
+        is_open = self.is_client_open and self.is_server_open and not self.is_closing
+        return is_open and not (self.up.is_severed or self.down.is_severed)
 
     def cut(self, dice: Dice) -> None:
         """Lose the connection. What is under way may still arrive; the ends notice when they do."""
@@ -382,6 +395,10 @@ class Link:
         self.up.is_severed = True
         delay = 2 * self.world.plan.latency_s
         self._ends_in(delay if dice is None else dice.pick((delay, 0.5, _NEVER)), self._server_ends)
+
+    def server_notices(self) -> None:
+        """Let the server see that the client has left, if it did not yet."""
+        self._ends_in(2 * self.world.plan.latency_s, self._server_ends)
 
     def server_dies(self, dice: Dice) -> None:
         """The server's process is gone."""
@@ -415,7 +432,9 @@ class Link:
         self.down.is_blocked = True
 
     def resume_reading(self) -> None:
-        """The client reads again."""
+        """The client reads again, unless its host is suspended."""
+        if self.actor.is_asleep:
+            return
         self.is_stalled = False
         self.down.unblock()
         if self.is_unwritable and self.is_writable:

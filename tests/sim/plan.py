@@ -35,9 +35,13 @@ _SMALL: Final[dict[str, Any]] = {
 }
 _TIGHT: Final[dict[str, Any]] = {
     **_SMALL,
-    # So small that a client gives events up, and that bytes fill the window before frames do.
-    "ring_events_max": 20,
+    # So small that a client gives events up, that bytes fill the window before frames do, and that a slow
+    # observer loses its place.
+    "ring_events_max": 16,
     "window_bytes_max": 8 * 1024,
+    "reorder_bytes_max": 8 * 1024,
+    "feed_log_events_max": 12,
+    "feed_log_bytes_max": 4 * 1024,
 }
 _QUICK: Final[dict[str, Any]] = {
     "heartbeat_s": 1.0,
@@ -137,7 +141,9 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.is_ordered and not has_cuts and not any(step.do in _HARMS_LINKS for step in self.steps)
 
 
-_HARMS_LINKS: Final = frozenset({"crash", "cut", "block", "vanish", "die", "twin", "sleep", "stall", "rogue"})
+_HARMS_LINKS: Final = frozenset(
+    {"crash", "cut", "block", "vanish", "die", "twin", "sleep", "stall", "rogue", "swamp", "diverge"}
+)
 
 _TYPING: Final = (
     ("edit", 50),
@@ -149,6 +155,7 @@ _TYPING: Final = (
     ("close", 2),
     ("reload", 2),
     ("paste", 2),
+    ("insert", 2),
     ("mention", 2),
     ("design", 1),
     ("secret", 1),
@@ -166,6 +173,9 @@ _HARM: Final = (
     ("twin", 2),
     ("ask again", 3),
     ("odd frame", 4),
+    ("swamp", 3),
+    ("break", 2),
+    ("echo", 3),
 )
 """What befalls actors besides the faults of messages."""
 
@@ -182,7 +192,7 @@ def draw_plan(seed: int) -> Plan:
     dice = Dice(seed)
     profile = dice.pick(("default", "tight", "quick", "tight quick"))
     odds = Odds(
-        loss=dice.pick((0.0, 0.0, 0.01, 0.1, 0.3)),
+        loss=dice.pick((0.0, 0.0, 0.01, 0.1, 0.3, 0.5)),
         duplicate=dice.pick((0.0, 0.0, 0.05, 0.2)),
         flip=dice.pick((0.0, 0.0, 0.02, 0.1)),
         truncate=dice.pick((0.0, 0.0, 0.0, 0.02)),
@@ -217,8 +227,8 @@ def _draw_actors(dice: Dice) -> tuple[ActorPlan, ...]:
             _draw_actor(dice, "bp", "produce", principal="bob"),
             _draw_actor(dice, "bo", "observe", principal="bob"),
         ]
-    if dice.happens(0.15):
-        actors.append(_draw_actor(dice, "r", "rogue", principal=dice.pick(("ann", "mallory", "mallory"))))
+    if dice.happens(0.22):
+        actors.append(_draw_actor(dice, "r", "rogue", principal=dice.pick(("ann", "mallory"))))
     return tuple(actors)
 
 
@@ -246,10 +256,14 @@ def _draw_steps(
     honest = [actor.name for actor in actors if actor.role != "rogue"]
     for name in producers:
         at = 0.0
-        for _ in range(dice.pick((30, 70, 110)) // len(producers)):
+        for _ in range(dice.pick((25, 55, 85)) // len(producers)):
             # Bursts, with pauses between.
             at += dice.pick((0.0, 0.0, 0.001, 0.01, 0.05, 0.3, 1.0)) * dice.odds()
             steps.append(Step(round(at % chaos_s, 6), name, dice.pick(_TYPING_PICKS), dice.draw() >> 32))
+        if dice.happens(0.6):
+            # What is lost of the last burst, no later one shows.
+            at = round(chaos_s - 0.03 * dice.odds(), 6)
+            steps.append(Step(at, name, dice.pick(("edits", "edit", "point")), dice.draw() >> 32))
     for _ in range(dice.between(0, 6) if harms else 0):
         at = round(dice.odds() * chaos_s, 6)
         steps.append(Step(at, dice.pick(honest), dice.pick(harms), dice.draw() >> 32))

@@ -20,7 +20,7 @@ from streamctx.hub.hub import Hub
 from tests.sim.ledger import Violation
 from tests.sim.watch import Watch
 
-__all__ = ["install", "observe"]
+__all__ = ["install", "is_installed", "observe"]
 
 _active: Watch | None = None
 _is_installed = False
@@ -30,6 +30,11 @@ def observe(watch: Watch | None) -> None:
     """Let a watch hear of everything from now on."""
     global _active
     _active = watch
+
+
+def is_installed() -> bool:
+    """Whether `install` has been called in this process."""
+    return _is_installed
 
 
 def install() -> None:
@@ -47,12 +52,15 @@ def install() -> None:
     _wrap(Delivery, "resume_sending", _resume_sending)
     _wrap(Delivery, "_watermarks", _watermarks)
     _wrap(Delivery, "evict", _evict)
+    _wrap(Delivery, "_send_nack", _send_nack)
+    _wrap(Delivery, "attach", _attach)
     _wrap(Hub, "greet", _greet)
     _wrap(Connection, "establish", _establish)
     _wrap(Connection, "_fail_internally", _fail_internally)
     _wrap(ClientSession, "_welcome", _welcome)
     _wrap(ClientSession, "_take", _take)
     _wrap(ClientSession, "_take_feed", _take_feed)
+    _wrap(ClientSession, "_ask_for", _ask_for)
 
 
 def _wrap(owner: type, name: str, probe: Callable[..., Any]) -> None:
@@ -68,8 +76,11 @@ def _wrap(owner: type, name: str, probe: Callable[..., Any]) -> None:
 
 
 def _apply(watch: Watch, original: Any, session: Any, sequence: int, event: Any, *, in_order: bool) -> None:
+    before = watch.effects.before(session, event)
     original(session, sequence, event, in_order=in_order)
     watch.applied(session, sequence, event, in_order=in_order)
+    if sequence:
+        watch.effects.after(watch.epochs[session.epoch], session, sequence, event, before)
 
 
 def _apply_other(
@@ -127,6 +138,21 @@ def _evict(watch: Watch, original: Any, delivery: Any, document_of: Any) -> Any:
 def _greet(watch: Watch, original: Any, hub: Any, connection: Any, hello: Any, now: float) -> None:
     watch.greeting(connection, hello)
     original(hub, connection, hello, now)
+
+
+def _send_nack(watch: Watch, original: Any, delivery: Any, ranges: Any, reason: str) -> None:
+    original(delivery, ranges, reason)
+    watch.claims.asked(delivery, ranges, reason)
+
+
+def _attach(watch: Watch, original: Any, delivery: Any, now: float) -> None:
+    watch.claims.attached(delivery)
+    original(delivery, now)
+
+
+def _ask_for(watch: Watch, original: Any, session: Any, subscribe: Any, now: float) -> None:
+    watch.claims.subscribing(session, subscribe)
+    original(session, subscribe, now)
 
 
 def _establish(watch: Watch, original: Any, connection: Any, held: Any, welcome: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamctx.core.documents.text_digest import text_hash
 from streamctx.vocabulary import INTEGER_MAX, Encoding
 from streamctx.wire.changes import Change
 from streamctx.wire.codec import encode_body
@@ -31,9 +32,14 @@ from tests.sim.dice import Dice
 from tests.sim.plan import ActorPlan
 
 if TYPE_CHECKING:
+    from streamctx.core.session.client_session import ClientSession
     from tests.sim.world import World
 
 __all__ = ["Rogue"]
+
+_OPENS_MAX = 8
+_POLITE = (0, 0, 0, 0, 0, 0, 0, 0, 7, 14, 15)
+"""What does not end a session, and is odd nevertheless."""
 
 
 class Rogue(Actor):
@@ -43,6 +49,9 @@ class Rogue(Actor):
         super().__init__(world, plan)
         self._next = 1
         self._attempt = 0
+        self._is_rude = True
+        self._opens = _OPENS_MAX
+        self.is_stranger = True
 
     def act(self, dice: Dice) -> None:
         """Do one thing that must not be done, or one that may."""
@@ -74,15 +83,11 @@ class Rogue(Actor):
     def _hello(self, dice: Dice) -> None:
         self._attempt += 1
         self._next = 1
-        resume = None
-        if dice.happens(0.5):
-            # Somebody else's session, with the secret that a thief of its state file has, or a guess.
-            victim = next(iter(self.world.watch.actors))
-            if victim.session_id is not None and victim._epoch is not None:
-                secret = victim._secret if self.plan.principal != "ann" and dice.happens(0.5) else "guess"
-                resume = Resume(
-                    session=victim.session_id, secret=secret or "x", epoch=victim._epoch, expects=1, next=1
-                )
+        self._is_rude = dice.happens(0.35)
+        victims = tuple(self.world.watch.actors)
+        old = [v for v in victims if v.session_id and self.world.watch.doors.old_secret(v.session_id)]
+        victim = dice.pick(old or victims)
+        resume = self._theft(victim, dice) if dice.happens(0.6) else None
         token = self.plan.principal if dice.happens(0.9) else "nobody"
         hello = Hello(
             attempt=self._attempt + 1000,
@@ -90,13 +95,31 @@ class Rogue(Actor):
             digests=(self.plan.digest,),
             units=(self.plan.unit,),
             hash=self.plan.hash,
+            role="both" if resume is None else victim.settings.role,
             auth=token,
             resume=resume,
         )
         self._send(hello, is_handshake=True)
 
+    def _theft(self, victim: ClientSession, dice: Dice) -> Resume | None:
+        """Somebody else's session, with the secret of another principal, an old one, or a guess."""
+        delivery = victim._delivery
+        if victim.session_id is None or victim._epoch is None or delivery is None:
+            return None
+        is_foreign = self.plan.principal != victim.settings.token
+        secret = victim._secret if is_foreign else self.world.watch.doors.old_secret(victim.session_id)
+        if secret is None or dice.happens(0.3):
+            secret = "guess"
+        return Resume(
+            session=victim.session_id,
+            secret=secret,
+            epoch=victim._epoch,
+            expects=delivery.expected,
+            next=delivery.next_sequence,
+        )
+
     def _misbehave(self, dice: Dice) -> None:
-        kind = dice.below(14)
+        kind = dice.below(16) if self._is_rude else dice.pick(_POLITE)
         if kind < 5:
             self._send(self._event(dice), self._next)
             self._next += 1
@@ -120,6 +143,17 @@ class Rogue(Actor):
         elif kind == 11:
             n = dice.pick((1, self._next, self._next + 5, INTEGER_MAX))
             self._send(Heartbeat(next=n, received=1, applied=1, durable=1, limit=n))
+        elif kind == 14:
+            # Behind a gap, more than can be held.
+            count = dice.pick((3, 30, 30))
+            for ahead in (*range(1, count), 0):
+                self._send(self._event(dice), self._next + ahead)
+            self._next += count
+        elif kind == 15:
+            # An event that comes, behind one that does not, and then is said not to come.
+            self._send(self._event(dice), self._next + 1)
+            self._send(Skip(ranges=((self._next, self._next + 2),), reason="superseded"))
+            self._next += 2
         elif kind == 12 and self.link is not None:
             junk = bytes(dice.below(256) for _ in range(dice.pick((0, 1, 30, 300))))
             self.link.up.send(junk if self.plan.encoding is Encoding.MSGPACK else junk.hex().encode())
@@ -129,17 +163,21 @@ class Rogue(Actor):
     def _event(self, dice: Dice) -> Message:
         alias = dice.between(1, 3)
         kind = dice.below(8)
-        if kind < 2:
+        if kind < 2 and self._opens:
+            # A feed shows one whole text an interval: many would keep its observers busy for long.
+            self._opens -= 1
             return Open(
                 document=alias,
                 uri=f"file:///rogue/{alias}.py",
                 version=0,
                 length=1,
-                hash="xxh3-64:0",
+                hash=text_hash("x", self.plan.hash) if dice.happens(0.8) else "xxh3-64:0",
                 text="x",
             )
         if kind == 2:
-            return Edit(document=alias, base=0, version=1, changes=(Change(0, 9, 0, 9, "y"),))
+            base = dice.below(3)
+            at = dice.pick((0, 0, 0, 9))
+            return Edit(document=alias, base=base, version=base + 1, changes=(Change(0, at, 0, at, "y"),))
         if kind == 3:
             return Close(document=alias)
         if kind == 4:

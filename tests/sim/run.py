@@ -29,7 +29,7 @@ from streamctx.wire.messages import (
     SupersedableEvent,
 )
 from tests.sim import probes
-from tests.sim.actors import Client
+from tests.sim.actors import Client, Echo
 from tests.sim.dice import Dice
 from tests.sim.editor import Editor
 from tests.sim.ledger import SECRET, Violation
@@ -43,6 +43,8 @@ __all__ = ["Result", "run_plan"]
 _POLL_S = 0.5
 _QUIET_S = 3.0
 _SLACK_S = 12.0
+_WELL_S = 8.0
+"""So long after all connections are whole, all copies are equal: a client asks again after 5 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class Run:
     def _ask_again(self, client: Client, _dice: Dice, _name: str) -> None:
         client.ask_again()
 
-    def _diverge(self, client: Client, dice: Dice, _name: str) -> None:
+    def _diverge(self, client: Client, dice: Dice, name: str) -> None:
         """The server's copy of a text rots."""
         hub, session_id = self.world.host.hub, client.session.session_id
         held = None if hub is None or session_id is None else hub._registry.get(session_id)
@@ -178,6 +180,33 @@ class Run:
             document.buffer.apply((Change(0, 0, 0, 0, "rot"),), simultaneous=False)
             self.watch.diverged.add((held.session.epoch, document.alias))
             self.watch.diverged_uris.add(document.uri)
+            self.watch.epochs[held.session.epoch].rotted.add(document.uri)
+            if isinstance(client, Editor) and dice.happens(0.7):
+                client.save_all()
+                if dice.happens(0.6):
+                    # While it is being healed.
+                    at = self.world.now + self.plan.latency_s * (2.0 + 1.3 * dice.odds())
+                    self.world.at(at, lambda _: self._cut(client, dice, name))
+
+    def _swamp(self, client: Client, dice: Dice, name: str) -> None:
+        """A fast typist on a connection that takes nothing any more, and then is gone."""
+        if isinstance(client, Editor) and client.link is not None:
+            client.link.up.is_blocked = True
+            for _ in range(4):
+                client.act("edits", dice)
+            self.world.at(self.world.now + 0.1 * dice.odds(), lambda _: self._cut(client, dice, name))
+
+    def _break(self, client: Client, _dice: Dice, _name: str) -> None:
+        """An observer's copies lose their place in the feed, again and again."""
+        for index in range(40):
+            self.world.at(self.world.now + 0.05 * index, client.lose_place)
+
+    def _echo(self, client: Client, dice: Dice, _name: str) -> None:
+        """A HELLO arrives once more, on a connection of its own, as some proxies try again."""
+        hello = client.session._hello
+        if hello and self.world.host.hub is not None:
+            self._copies += 1
+            Echo(self.world, client.plan, f"{client.plan.name} echo {self._copies}").say(hello, dice)
 
     def _odd_frame(self, client: Client, dice: Dice, _name: str) -> None:
         """Somebody of the same kind sends what no core sends: here a text that no decoder takes."""
@@ -190,11 +219,13 @@ class Run:
         """Whatever went wrong goes wrong no more."""
         world = self.world
         world.is_healed = True
+        self.watch.heal()
         world.say("heal", "network", "")
         world.host.start()
-        for rogue in self.rogues.values():
-            if rogue.link is not None:
-                rogue.link.client_leaves(None)
+        for link in world.links:
+            if link.actor.is_stranger:
+                link.client_leaves(None)
+                link.server_notices()
         for client in dict.fromkeys(self.clients.values()):
             client.heal()
             if isinstance(client, Editor) and self.watch.diverged_uris:
@@ -212,26 +243,43 @@ class Run:
         limits = plan.limits
         deadline = world.now + limits.dead_s + limits.reconnect_delay_max_s + _SLACK_S
         before = world.steps
+        well_at = world.now
+        probe_s = self._longest_probe_s()
+        self.watch.repaired_by += probe_s
+        patience_s = _WELL_S + probe_s
         while True:
             world.run(world.now + _POLL_S, steps_max=_STEPS_MAX)
             self._require_calm(before + _STEPS_MAX, "the network is well, and too much is sent")
-            if all(client.is_settled for client in self.clients.values()):
-                difference = self.difference()
-                if difference is None:
-                    break
-            else:
-                difference = "not all is acknowledged: " + ", ".join(
-                    f"{client.plan.name} {client.session.state.name} {client.session.pending}"
-                    for client in self.clients.values()
-                    if not client.is_settled
-                )
-            if world.now >= deadline:
-                self.watch.fail("Converge", difference)
+            if not all(client.is_well for client in self.clients.values()):
+                well_at = world.now
+            unequal = self._unequal(is_well=well_at < world.now)
+            if unequal is None:
+                break
+            if world.now >= min(deadline, well_at + patience_s):
+                self.watch.fail("Converge", unequal)
         self._require_quiet()
         self._require_conserved()
         self._require_sent_again()
         if plan.is_ordered:
             self._require_lossless()
+
+    def _longest_probe_s(self) -> float:
+        """How far away the last probe for a lost tail is: unanswered ones come ever less often."""
+        deliveries = [(client.session._delivery, client.now) for client in self.clients.values()]
+        deliveries += [(held.session.delivery, self.world.host.now) for held in self._hub()._registry]
+        probes = [(d._probe_at, now) for d, now in deliveries if d is not None]
+        return max((at - now for at, now in probes if at is not None and at > now), default=0.0)
+
+    def _unequal(self, *, is_well: bool) -> str | None:
+        """What has to come yet; `None` once all is equal."""
+        if not is_well:
+            return "a connection is not whole"
+        unsettled = [client for client in self.clients.values() if not client.is_settled]
+        if not unsettled:
+            return self.difference()
+        return "not all is acknowledged: " + ", ".join(
+            f"{client.plan.name} {client.session.state.name} {client.session.pending}" for client in unsettled
+        )
 
     def _require_calm(self, steps_max: int, what: str) -> None:
         if self.world.steps >= steps_max:
@@ -252,6 +300,11 @@ class Run:
         if world.steps - steps > 60 * (1 + len(self.clients)) * beats:
             self.watch.fail("Calm", f"{world.steps - steps} steps in {_QUIET_S} quiet seconds")
         difference = self.difference()
+        for _ in range(4):
+            if difference is None:
+                return
+            world.run(world.now + _POLL_S)  # The session of a client that was killed may just have ended.
+            difference = self.difference()
         if difference is not None:
             self.watch.fail("Converge", f"not any more: {difference}")
 
@@ -302,8 +355,6 @@ class Run:
                 if difference is not None:
                     return f"{client.plan.name}: {difference}"
         for client in self.clients.values():
-            if client.link is not None and client.link.up.is_severed:
-                return f"{client.plan.name} has not noticed that its connection is dead"
             if client.is_alive and client.session.state is ClientState.ESTABLISHED:
                 difference = self._observer_differs(client)
                 if difference is not None:
@@ -464,6 +515,9 @@ _HARMS: dict[str, Callable[[Run, Client, Dice, str], None]] = {
     "ask again": Run._ask_again,
     "diverge": Run._diverge,
     "odd frame": Run._odd_frame,
+    "swamp": Run._swamp,
+    "break": Run._break,
+    "echo": Run._echo,
 }
 
 

@@ -141,6 +141,10 @@ class Sender:
             if message.version > known:
                 self._fail("EditsFirst", f"{message!r:.200}, the text was sent at {known}")
 
+    def is_under_way(self, sequence: int) -> bool:
+        """Whether it may have to be sent again."""
+        return sequence >= self._safe
+
     # What comes back.
 
     def acknowledged(self, ack: Ack | Heartbeat) -> None:

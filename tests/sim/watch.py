@@ -14,7 +14,7 @@ from streamctx.core.documents.presence import key_of
 from streamctx.core.session.client_session import ClientSession
 from streamctx.core.session.delivery import LOST_RANGES_MAX, Delivery
 from streamctx.core.session.server_session import JournalBatch, ServerSession
-from streamctx.errors import CloseCode
+from streamctx.errors import CloseCode, RemoteProtocolError
 from streamctx.hub.connection import Connection
 from streamctx.vocabulary import Unit
 from streamctx.wire.codec import client_decoder, server_decoder
@@ -22,7 +22,9 @@ from streamctx.wire.messages import (
     DURABLE_TYPES,
     SUPERSEDABLE_TYPES,
     Ack,
+    Close,
     Cursor,
+    DesignClose,
     Edit,
     ErrorMessage,
     Event,
@@ -45,6 +47,8 @@ from streamctx.wire.messages import (
     Welcome,
 )
 from tests.sim.asking import Asking
+from tests.sim.claims import Claims
+from tests.sim.effects import Effects
 from tests.sim.handshakes import Doors, Greetings
 from tests.sim.ledger import SECRET, Epoch, Lineage, Violation, body_of
 from tests.sim.sender import Sender
@@ -60,7 +64,10 @@ _DURABLE = frozenset(DURABLE_TYPES)
 _SUPERSEDABLE: frozenset[type[object]] = frozenset(SUPERSEDABLE_TYPES)
 _TEXT_CHANGES: frozenset[type[object]] = frozenset({Open, Part, Edit, Snapshot, Version})
 _POSITIONED = (Cursor, Selection)
+_CLOSES: frozenset[type[object]] = frozenset({Close, DesignClose})
 _LINGER_S = 0.01
+_REPAIR_S = 3.5
+"""So long after the network is well the last gap is closed: a NACK comes again after 2.4 s at most."""
 _UNIT_CODEC = {Unit.UTF_8: "utf-8", Unit.UTF_16: "utf-16-le", Unit.UTF_32: "utf-32-le"}
 _UNIT_WIDTH = {Unit.UTF_8: 1, Unit.UTF_16: 2, Unit.UTF_32: 4}
 
@@ -92,12 +99,20 @@ class Watch:
         self.retransmitted: dict[tuple[int, bool, int], float] = {}
         self.gaps: dict[Delivery, tuple[int, int, float]] = {}
         self._skip: Skip | None = None
+        self.repaired_by = float("inf")
+        """When, after the network has become well, the last gap is closed."""
+        self.claims = Claims(self)
+        self.effects = Effects(self)
         self.acks = 0
         self.applied_durable = 0
 
     def fail(self, checker: str, detail: str) -> None:
         """Report a broken promise."""
         raise Violation(checker, f"at {self.world.now:.6f} s: {detail}")
+
+    def heal(self) -> None:
+        """The network is well from now on."""
+        self.repaired_by = self.world.now + _REPAIR_S
 
     # What editors have.
 
@@ -107,11 +122,24 @@ class Watch:
         if text not in known:
             known.append(text)
 
+    def stranger_says(self, link: Link, message: bytes, now: float) -> None:
+        """The server is handed a message of somebody who need not be honest."""
+        held = link.handler._held
+        if held is None:
+            link.hand_over(message, now)
+            return
+        epoch, sequence = self.epochs[held.session.epoch], self._sequence_of(link, message)
+        was_settled = epoch.is_settled(sequence)
+        link.hand_over(message, now)
+        if was_settled or epoch.is_settled(sequence):
+            self.claims.said(link, held.session, message, was_settled=was_settled)
+
     # The server's turns.
 
     def turn(self, link: Link) -> None:
         """The server handles input of a connection."""
         self.link = link
+        self.claims.turn()
 
     def turn_done(self, link: Link) -> None:
         """It has handled it."""
@@ -119,6 +147,7 @@ class Watch:
         held = link.handler._held
         if held is not None:
             self._check_bounds(held.session)
+            self.doors.heard(held.session)
             delivery = held.session.delivery
             if link.epoch is not None and delivery.has_gap and link.is_server_open and not link.is_closing:
                 link.epoch.asking.looked(link.number, delivery.expected, self.world.now)
@@ -177,10 +206,11 @@ class Watch:
             self.fail("VerdictTruth", f"WELCOME expects {welcome.expects}, settled is {epoch.settled}")
         if welcome.verdict == "resumed" and welcome.lost:
             self.fail("VerdictTruth", f"resumed, with {welcome.lost} lost")
-        evicted = set().union(*(lineage.evicted for lineage in epoch.lineages)) if epoch.lineages else set()
+        evicted = epoch.given_up
         for start, stop in welcome.lost:
             if not evicted.issuperset(range(start, stop)):
                 self.fail("VerdictTruth", f"[{start}, {stop}) lost, the client gave up {sorted(evicted)}")
+        self.claims.welcoming(welcome)
         link.epoch = epoch  # type: ignore[attr-defined]
 
     def welcomed(self, session: ClientSession, welcome: Welcome) -> None:
@@ -220,15 +250,12 @@ class Watch:
     def sending(self, link: Link, message: bytes, *, is_up: bool) -> None:
         """A frame goes to the network."""
         if is_up and link.lineage is None:
-            if link.actor.plan.role != "rogue":
+            if not link.actor.is_stranger:
                 self.greetings.before_welcome(link, message, self.world.now)
             return
         if is_up and not link.is_confirmed:
             self.greetings.after_welcome(link, body_of(message, link.actor.plan.encoding))
-        if link.is_text:
-            sequence = int(message[17 : message.index(b" ", 17)])
-        else:
-            sequence = int.from_bytes(message[16:24])
+        sequence = self._sequence_of(link, message)
         if not sequence:
             self._check_unnumbered(link, message, is_up=is_up)
             return
@@ -253,7 +280,10 @@ class Watch:
             if is_up:
                 lineage.sent[sequence] = message  # type: ignore[union-attr]
                 lineage.next = sequence + 1  # type: ignore[union-attr]
-                sender.tells(sequence, lineage.message(sequence))  # type: ignore[union-attr]
+                told = lineage.message(sequence)  # type: ignore[union-attr]
+                sender.tells(sequence, told)
+                if link.epoch is not None:
+                    self.effects.sends(link.epoch, lineage, sequence, told)  # type: ignore[arg-type]
             else:
                 epoch.sent_down[sequence] = message  # type: ignore[union-attr]
                 epoch.next_down = sequence + 1  # type: ignore[union-attr]
@@ -266,6 +296,14 @@ class Watch:
         if last is not None and self.world.now - last < _LINGER_S - 1e-9:
             self.fail("AnsweredOnce", f"number {sequence} again after {self.world.now - last:.6f} s")
         self.retransmitted[key] = self.world.now
+
+    @staticmethod
+    def _sequence_of(link: Link, message: bytes) -> int:
+        """The number that a frame's head says; 0 if it has none."""
+        if not link.is_text:
+            return int.from_bytes(message[16:24])
+        head = message[17:].split(b" ", 1)[0]
+        return int(head) if head.isdigit() else 0
 
     def _check_unnumbered(self, link: Link, message: bytes, *, is_up: bool) -> None:
         end = link.lineage if is_up else link.epoch
@@ -349,8 +387,9 @@ class Watch:
         self.applied_durable += 1
         alias: int = event.document  # type: ignore[attr-defined]
         context = session.context
+        is_known = alias in context.documents or alias in context.designs
         if not context.is_refused(alias):
-            if self.world.plan.durability == "full":
+            if self.world.plan.durability == "full" and (is_known or type(event) in _CLOSES):
                 epoch.unsynced[sequence] = None
             epoch.journal.append(event)
         if type(event) in _TEXT_CHANGES:
@@ -360,6 +399,8 @@ class Watch:
         document = session.context.documents.get(alias)
         if document is None or document.buffer is None:
             return
+        if SECRET in document.buffer.text():
+            self.fail("Secret", f"{document.uri} is kept")
         key = (epoch.epoch, alias)
         is_whole = type(event) in (Open, Snapshot, Part)
         if is_whole and not document.is_receiving:
@@ -387,6 +428,9 @@ class Watch:
         if epoch is None:
             return
         for start, stop in ranges:
+            if is_loss:
+                self._check_loss(epoch, start, stop)
+                self.claims.lost(range(start, stop))
             for sequence in range(start, stop):
                 if is_loss:
                     epoch.lost.add(sequence)
@@ -396,13 +440,29 @@ class Watch:
                     self._check_skip(epoch, sequence)
                 epoch.settle(sequence)
 
+    def _check_loss(self, epoch: Epoch, start: int, stop: int) -> None:
+        """On a connection that carries everything, every gap is filled."""
+        link = self.link
+        if link is None or not link.actor.is_alive or not link.is_whole or not epoch.lineages:
+            return
+        if self.world.now > self.repaired_by and not epoch.given_up.issuperset(range(start, stop)):
+            self.fail("GapClosed", f"[{start}, {stop}) is given up on a network that is well")
+
+    def given_up(self, link: Link, error: RemoteProtocolError) -> None:
+        """A client drops its connection, because the server broke a rule or is silent."""
+        if link.is_whole and self.world.now > self.repaired_by:
+            self.fail("GapClosed", f"{link.actor.name} gives a good connection up: {error}")
+
     def skipping(self, skip: Skip | None) -> None:
         """A SKIP is being taken."""
         self._skip = skip
 
     def _check_skip(self, epoch: Epoch, sequence: int) -> None:
         skip = self._skip
-        if skip is None or not epoch.lineages:
+        if skip is None:
+            self.fail("SkipHonest", f"{sequence} is passed over, and nobody said so")
+            return
+        if not epoch.lineages:
             return
         for lineage in epoch.lineages:
             if sequence not in lineage.sent:

@@ -158,6 +158,7 @@ class ModelStore:
     def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Callable[[], None]) -> None:
         """Queue a batch."""
         plan = self._host.world.plan
+        self._host.world.watch.claims.journalled(batch)
         if not plan.sync_s:
             self._host.world.watch.synced(epoch, batch)
             done()
