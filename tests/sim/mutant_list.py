@@ -1,0 +1,547 @@
+"""The mistakes that the simulator must find: each could be made, in the place where it would be."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.sim.mutants import Mutant, Substitution
+
+__all__ = ["MUTANTS"]
+
+_WINDOW = "streamctx.core.delivery.receive_window:ReceiveWindow"
+_RING = "streamctx.core.delivery.retransmit_ring:RetransmitRing"
+_GAPS = "streamctx.core.delivery.gap_detector:GapDetector"
+_DELIVERY = "streamctx.core.session.delivery:Delivery"
+_CLIENT = "streamctx.core.session.client_session:ClientSession"
+_OUTGOING = "streamctx.core.session.outgoing:Outgoing"
+_OUTBOX = "streamctx.core.session.outbox:Outbox"
+_SERVER = "streamctx.core.session.server_session:ServerSession"
+_CONTEXT = "streamctx.core.session.live_context:LiveContext"
+_DOCUMENT = "streamctx.core.documents.document:Document"
+_FEED = "streamctx.core.session.observer_feed:Feed"
+_FILTER = "streamctx.core.session.observer_feed:FeedFilter"
+_LOG = "streamctx.core.session.feed_log:FeedLog"
+_HUB = "streamctx.hub.hub:Hub"
+_CONNECTION = "streamctx.hub.connection:Connection"
+_HELD = "streamctx.hub.registry:Held"
+_REGISTRY = "streamctx.hub.registry:Registry"
+
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    # What is received.
+    Mutant(
+        name="no duplicate check",
+        target=f"{_WINDOW}._receive_beside_gap",
+        old="        return Verdict.DUPLICATE\n",
+        new="        return Verdict.APPLY_NOW\n",
+        why="applying twice is thought to do no harm",
+        checkers=("InOrderOnce", "FeedOrder"),
+    ),
+    Mutant(
+        name="no conflict check",
+        target=f"{_WINDOW}._receive_beside_gap",
+        old="if self._contradicts(sequence, digest):",
+        new="if False:",
+        why="a known number is taken for a known frame",
+        checkers=("ConflictFound",),
+    ),
+    Mutant(
+        name="what overflows is acknowledged",
+        target=f"{_WINDOW}._receive_beside_gap",
+        old="        self.counters.overflowed += 1\n",
+        new="        self.counters.overflowed += 1\n        self._present.add(sequence, sequence + 1)\n",
+        why="the number is noted before it is known whether there is room",
+        checkers=("NoHole", "AckTruth"),
+    ),
+    Mutant(
+        name="reorder buffer unbounded",
+        target=f"{_WINDOW}._receive_beside_gap",
+        old="        self.counters.overflowed += 1\n        return Verdict.OVERFLOW\n",
+        new="        self.counters.overflowed += 1\n",
+        why="overflow is counted, and goes on as if there were room",
+        checkers=("Bounded",),
+    ),
+    Mutant(
+        name="a long buffer gives its gap up",
+        target=f"{_DELIVERY}._receive_numbered",
+        old="    if verdict is Verdict.APPLY_NOW:\n",
+        new="    if verdict is Verdict.HELD and window.held_count > 8:\n"
+        "        window.skip(window.expected, sequence)\n"
+        "        return self._released()\n"
+        "    if verdict is Verdict.APPLY_NOW:\n",
+        why="so much has come behind the gap that waiting seems pointless",
+        checkers=("SkipHonest", "FeedOrder"),
+    ),
+    Mutant(
+        name="SKIP moves the cursor to its end",
+        target=f"{_WINDOW}._fill",
+        old="    if missing[0][0] == self._expected:\n        self._advance(missing[0][1])\n",
+        new="    self._advance(stop)\n",
+        why="a SKIP is taken for one of the numbers that are next",
+        checkers=("NoHole", "AckTruth"),
+    ),
+    Mutant(
+        name="SKIP hides what is held",
+        target=f"{_WINDOW}._fill",
+        old="    if missing[0][0] == self._expected:\n",
+        new="    for number in range(start, stop):\n"
+        "        if self._held.pop(number, None) is not None:\n"
+        "            self._order.remove(number)\n"
+        "    if missing[0][0] == self._expected:\n",
+        why="what the peer says it will not send needs no room any more",
+        checkers=("SkipHonest",),
+    ),
+    Mutant(
+        name="no digest check",
+        target="streamctx.wire.frames:parse_frame",
+        old="if digest(covered) != stated:",
+        new="if False:",
+        why="TCP has a checksum already",
+        checkers=("NoInvention", "Quiet", "AckTruth", "TextAtVersion"),
+    ),
+    Mutant(
+        name="no digest check of text frames",
+        target="streamctx.wire.frames:_parse_text",
+        old="if expected.hex().encode() != data[:_HEX_DIGITS]:",
+        new="if False:",
+        why="JSON that parses is good",
+        checkers=("NoInvention", "Quiet", "AckTruth", "TextAtVersion"),
+    ),
+    Mutant(
+        name="the number of a corrupt frame is believed",
+        target=f"{_DELIVERY}._receive_corrupt",
+        old="    self._counters.corrupt += 1\n",
+        new="    self._counters.corrupt += 1\n"
+        "    if self._encoding is Encoding.MSGPACK and len(data) > 24:\n"
+        "        self._window.announce_next(int.from_bytes(data[16:24], 'big') + 1)\n",
+        why="its head tells what has to be asked for",
+        checkers=("NoHole", "AckTruth", "Quiet"),
+    ),
+    # What is acknowledged.
+    Mutant(
+        name="acknowledged before it is applied",
+        target=f"{_DELIVERY}._watermarks",
+        old="received = self._window.expected",
+        new="received = self._window.known_stop",
+        why="the highest number is acknowledged, and not the one before the first gap",
+        checkers=("AckTruth",),
+    ),
+    Mutant(
+        name="acknowledged before it is journalled",
+        target=f"{_SERVER}._keep",
+        old="        self.delivery.hold_durable(sequence)\n",
+        new="        pass\n",
+        why="the batch will be safe soon enough",
+        checkers=("Durable",),
+    ),
+    Mutant(
+        name="one safe batch frees those behind it",
+        target=f"{_SERVER}.journal_done",
+        old="self.delivery.hold_durable(self._journal_pending[0].first)",
+        new="self.delivery.hold_durable(None)",
+        why="batches are thought to come one at a time",
+        checkers=("Durable",),
+    ),
+    Mutant(
+        name="ring released at received",
+        target=f"{_DELIVERY}._take_ack",
+        old="release = ack.durable if self._releases_at_durable else ack.applied",
+        new="release = ack.applied",
+        why="what the server has applied is thought to be safe",
+        checkers=("Durable",),
+    ),
+    Mutant(
+        name="lost numbers not told in ACK",
+        target=f"{_DELIVERY}.send_ack",
+        old="lost=tuple(self._lost),",
+        new="lost=(),",
+        why="the field is optional",
+        checkers=("LossTold",),
+    ),
+    # How gaps are repaired.
+    Mutant(
+        name="no tail probe",
+        target=f"{_DELIVERY}.flush",
+        old="self._probe_at = now + self._probe_interval()",
+        new="pass",
+        why="the next frame, or the next heartbeat, will show the loss",
+        checkers=("Converge",),
+    ),
+    Mutant(
+        name="next number of heartbeats not heeded",
+        target=f"{_DELIVERY}._receive_unnumbered",
+        old="        self._window.announce_next(item.next)\n",
+        new="",
+        why="a heartbeat is taken for an ACK",
+        checkers=("Converge",),
+    ),
+    Mutant(
+        name="heartbeat without the next number",
+        target=f"{_DELIVERY}.send_heartbeat",
+        old="next=self._ring.next_sequence,",
+        new="next=self._ring.received,",
+        why="what the peer has received is told back to it",
+        checkers=("Converge",),
+    ),
+    Mutant(
+        name="no NACK",
+        target=f"{_DELIVERY}._ask",
+        old='    if ranges:\n        self._send_nack(tuple(ranges), "gap")\n',
+        new="",
+        why="the sender will notice by its timer",
+        checkers=("GapClosed", "Converge"),
+    ),
+    Mutant(
+        name="NACK without backoff",
+        target=f"{_GAPS}.ranges_to_ask",
+        old="interval_s * _BACKOFF_FACTOR ** min(gap.attempts, _BACKOFF_STEPS_MAX)",
+        new="interval_s",
+        why="asking is cheap",
+        checkers=("NackBound",),
+    ),
+    Mutant(
+        name="NACK without backoff or end",
+        target=f"{_GAPS}._has_given_up",
+        old="return now >= gap.deadline or "
+        "(gap.attempts >= self._limits.nack_attempts_max and now >= gap.ask_at)",
+        new="return False",
+        why="never give up",
+        checkers=("NackBound", "GapClosed", "Converge"),
+        masked_by="backoff",
+        off=(
+            Substitution(
+                f"{_GAPS}.ranges_to_ask",
+                "interval_s * _BACKOFF_FACTOR ** min(gap.attempts, _BACKOFF_STEPS_MAX)",
+                "interval_s",
+            ),
+        ),
+    ),
+    Mutant(
+        name="retransmission packed anew",
+        target=f"{_DELIVERY}._send_frames",
+        old="    for _, frame in answer.frames:\n"
+        "        assert isinstance(frame, bytes)\n"
+        "        self._out.append(frame)\n",
+        new="    for sequence, frame in answer.frames:\n"
+        "        parsed = parse_frame(frame, encoding=self._encoding, digest=self._digest)\n"
+        "        self._out.append(pack_frame(bytes(parsed.body), encoding=self._encoding,\n"
+        "                         digest=self._digest, sequence=sequence))\n",
+        why="bodies are kept in order to save memory, and the stream is forgotten",
+        checkers=("SameBytes",),
+    ),
+    Mutant(
+        name="retransmission renumbered",
+        target=f"{_DELIVERY}.resume_sending",
+        old="    self._send_frames(answer)\n",
+        new="    for at, (_, frame) in enumerate(answer.frames):\n"
+        "        parsed = parse_frame(frame, encoding=self._encoding, digest=self._digest)\n"
+        "        self._out.append(pack_frame(bytes(parsed.body), encoding=self._encoding,\n"
+        "                                    digest=self._digest,\n"
+        "                                    sequence=received + at, stream=parsed.stream))\n",
+        why="the numbers that were given up leave a hole in those to be sent",
+        checkers=("SameBytes", "SendOrder"),
+    ),
+    Mutant(
+        name="answered without linger",
+        target=f"{_RING}.frames_for",
+        old="if answered_at is not None and now - answered_at < linger_s:",
+        new="if False:",
+        why="whoever asks gets an answer",
+        checkers=("AnsweredOnce",),
+    ),
+    Mutant(
+        name="SKIP for durable events",
+        target=f"{_RING}.record",
+        old="if not durable and key is not None:",
+        new="if key is not None:",
+        why="the newest event of a key supersedes the one before, whatever its kind",
+        checkers=("SkipHonest",),
+    ),
+    # Credit.
+    Mutant(
+        name="credit leaks",
+        target=f"{_DELIVERY}._watermarks",
+        old="    self._limit = max(self._limit, received + self._limits.window_events_max)\n",
+        new="",
+        why="the limit of the handshake is thought to be a window",
+        checkers=("Converge",),
+    ),
+    Mutant(
+        name="credit ignored",
+        target=f"{_DELIVERY}.can_send",
+        old="return ring.next_sequence < self._peer_limit and ring.may_send(",
+        new="return ring.may_send(",
+        why="the window is thought to be enough",
+        checkers=("Credit",),
+    ),
+    # Resume.
+    Mutant(
+        name="resume off by one",
+        target=f"{_CLIENT}._continue",
+        old="delivery.resume_sending(welcome.expects, welcome.ranges, now)",
+        new="delivery.resume_sending(min(welcome.expects + 1, delivery.next_sequence), welcome.ranges, now)",
+        why="the number that the server expects is taken for the last one that it has",
+        checkers=("GapClosed", "Converge", "AckTruth"),
+    ),
+    Mutant(
+        name="stale HELLO accepted",
+        target=f"{_HUB}._resumable",
+        old="    if hello.attempt <= session.attempt:\n",
+        new="    if False:\n",
+        why="whoever has the secret may resume",
+        checkers=("SingleWriter",),
+    ),
+    Mutant(
+        name="the loser goes on",
+        target=f"{_HUB}._resume",
+        old="    if loser is not None:\n",
+        new="    if False:\n",
+        why="the old connection will close by itself",
+        checkers=("SingleWriter",),
+    ),
+    Mutant(
+        name="the loser detaches the winner",
+        target=f"{_HUB}.detached",
+        old="    if by is not None and held.owner is not by:\n        return\n",
+        new="",
+        why="a connection that fails lets go of its session",
+        checkers=("Quiet", "SingleWriter"),
+    ),
+    Mutant(
+        name="secret not checked",
+        target=f"{_HUB}._resumable",
+        old="    if not held.accepts(resume.secret) and not (\n"
+        "        held.knew(resume.secret) and hello.attempt <= session.attempt\n"
+        "    ):\n        return None\n",
+        new="",
+        why="the session's id is thought to be secret enough",
+        checkers=("SecretHolds",),
+    ),
+    Mutant(
+        name="old secrets stay valid",
+        target=f"{_HELD}.accepts",
+        old="return is_pending or is_confirmed",
+        new="return is_pending or is_confirmed or self.knew(secret)",
+        why="a client may not have written down the newest one",
+        checkers=("SecretHolds",),
+    ),
+    Mutant(
+        name="lost ranges not told in WELCOME",
+        target=f"{_SERVER}.resume",
+        old='        verdict="resynced" if lost else "resumed",\n        lost=lost,\n',
+        new='        verdict="resumed",\n        lost=(),\n',
+        why="the client knows what it gave up",
+        checkers=("VerdictTruth",),
+    ),
+    Mutant(
+        name="epoch kept after a restart",
+        target=f"{_HUB}._open",
+        old="epoch=self._new_id(),",
+        new="epoch=self._new_id() if hello.resume is None else hello.resume.epoch,",
+        why="the client is spared a new start",
+        checkers=("EpochHonest",),
+    ),
+    Mutant(
+        name="sweep ends attached sessions",
+        target=f"{_HUB}.sweep",
+        old="        session.state is ServerState.DETACHED\n            and now",
+        new="        now",
+        why="the time of the last detachment is taken for that of the present one",
+        checkers=("Quiet", "Converge", "SingleWriter"),
+    ),
+    Mutant(
+        name="silent peers are not noticed",
+        target=f"{_DELIVERY}.handle_timeout",
+        old="if now >= self._last_received + self._limits.dead_s:",
+        new="if False:",
+        why="TCP tells when a connection is over",
+        checkers=("Converge",),
+    ),
+    Mutant(
+        name="no ERROR before a close",
+        target=f"{_CONNECTION}.fail",
+        old="    if held is None:\n        self._send([self._pack(message)])\n",
+        new="    if held is None:\n        pass\n",
+        why="the close code says it all",
+        checkers=("ErrorBeforeClose",),
+    ),
+    # Documents.
+    Mutant(
+        name="snapshot and later edits swapped",
+        target=f"{_OUTBOX}.put",
+        old="        long_text.held.append(queued)\n",
+        new="        self._queue.append(queued)\n",
+        why="the parts take long, and what follows is short",
+        checkers=("Accepted", "Converge"),
+    ),
+    Mutant(
+        name="edits that a snapshot has are sent after it",
+        target=f"{_OUTGOING}.edited",
+        old="    if document.alias in self.outbox.snapshots_due:\n"
+        "        return  # The snapshot has it, and proves itself.\n",
+        new="",
+        why="every edit is sent",
+        checkers=("Accepted", "TextAtVersion"),
+    ),
+    Mutant(
+        name="edit applied over a wrong base",
+        target=f"{_DOCUMENT}.edit",
+        old="if edit.base != self.version or edit.version <= edit.base:",
+        new="if edit.version <= edit.base:",
+        why="a higher version is thought to be the next one",
+        checkers=("EditBase",),
+    ),
+    Mutant(
+        name="divergence not flagged",
+        target=f"{_DOCUMENT}.verify",
+        old="_check_whole(self.buffer, length=version.length, hash_=version.hash, "
+        "algorithm=self.hash_algorithm)",
+        new="pass",
+        why="edits that fit are thought to give the same text",
+        checkers=("DivergenceFound",),
+    ),
+    Mutant(
+        name="stale for ever",
+        target=f"{_DOCUMENT}._accept",
+        old="    self.is_stale = False\n",
+        new="",
+        why="staleness is thought to end with the transfer",
+        checkers=("Converge",),
+    ),
+    Mutant(
+        name="healed twice",
+        target=f"{_OUTGOING}.take_snapshot_request",
+        old="if document.refused is None and not self._is_healing(document, request):",
+        new="if document.refused is None:",
+        why="every request is answered",
+        checkers=("HealedOnce",),
+    ),
+    Mutant(
+        name="lost events leave documents trusted",
+        target=f"{_SERVER}._give_up",
+        old="        self._replies.extend(self._context.lose(None, ask=index == len(lost) - 1))\n",
+        new="",
+        why="the gap is closed, so all is well",
+        checkers=("EditBase", "TextAtVersion", "Converge"),
+        masked_by="the base of edits",
+        off=(
+            Substitution(
+                f"{_DOCUMENT}.edit",
+                "if edit.base != self.version or edit.version <= edit.base:",
+                "if edit.version <= edit.base:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="excluded document kept",
+        target=f"{_CONTEXT}._open",
+        old="        if self._is_excluded(event.uri):\n"
+        '            raise EventRefused(ErrorCode.EXCLUDED, "the document is on the redaction list")\n',
+        new="",
+        why="the client leaves them out already",
+        checkers=("Secret", "Converge"),
+    ),
+    Mutant(
+        name="excluded document journalled",
+        target=f"{_SERVER}._keep",
+        old="    if self._context.is_refused(event.document):  # type: ignore[attr-defined]\n"
+        "        return\n",
+        new="",
+        why="what was received is journalled, whatever becomes of it",
+        checkers=("Secret",),
+    ),
+    # Presence.
+    Mutant(
+        name="last value of presence lost",
+        target="streamctx.core.delivery.coalescer:Coalescer.put",
+        old="    if key in self._dirty:\n        self._dirty[key] = value\n        return\n",
+        new="    if key in self._dirty:\n        return\n",
+        why="one value of the key is on its way already",
+        checkers=("Converge",),
+    ),
+    Mutant(
+        name="older presence overwrites newer",
+        target=f"{_CONTEXT}._put",
+        old="if not self._presence.is_newer(key, sequence):",
+        new="if False:",
+        why="events come in order",
+        checkers=("InOrderOnce",),
+    ),
+    Mutant(
+        name="close keeps presence",
+        target=f"{_CONTEXT}._forget",
+        old="had_focus = self._presence.forget_document(alias)",
+        new="had_focus = False",
+        why="the next cursor will replace it",
+        checkers=("Converge",),
+    ),
+    Mutant(
+        name="trailing update not sent",
+        target=f"{_SERVER}.next_timeout",
+        old="        if feed.has_more and feed.due_at < due",
+        new="        if False and feed.due_at < due",
+        why="the next event will bring it",
+        checkers=("Converge",),
+    ),
+    # Observers.
+    Mutant(
+        name="feed advances before there is room",
+        target=f"{_SERVER}._pump",
+        old="        while feed.has_more and delivery.can_send(room):\n"
+        "            body = feed.next_body(now)\n"
+        "            if body is None:\n",
+        new="        while feed.has_more:\n"
+        "            body = feed.next_body(now)\n"
+        "            if body is None or not delivery.can_send(room):\n",
+        why="whether there is room is asked when the size is known",
+        checkers=("FeedContinuity", "Converge", "TextAtVersion"),
+    ),
+    Mutant(
+        name="feed offset off by one",
+        target=f"{_FEED}._sync_messages",
+        old="    self._position = self._told = offset\n",
+        new="    self._position = max(0, offset - 1)\n    self._told = offset\n",
+        why="the offset is taken for that of the last event",
+        checkers=("FeedContinuity", "Converge", "Calm", "AskedSlowly"),
+    ),
+    Mutant(
+        name="a slow observer goes on with a hole",
+        target=f"{_FEED}._next_update",
+        old='        self.resyncs += 1\n        self._resync("slow")\n        return self.next_body(now)\n',
+        new="        self._position = log.first_offset\n        return self._next_update(now)\n",
+        why="what is left of the log is better than nothing",
+        checkers=("TextAtVersion", "Converge"),
+    ),
+    Mutant(
+        name="the state is not filtered",
+        target=f"{_FEED}._sync_messages",
+        old="        if self._filter.takes(uri=uri, is_presence=_is_presence(event))\n",
+        new="",
+        why="the filter is thought to be for events",
+        checkers=("FilterHolds",),
+    ),
+    Mutant(
+        name="updates shared across filters",
+        target=f"{_FEED}._next_update",
+        old="key = (self._told, log.offset, self._body_key)",
+        new="key = (self._told, log.offset, self._encoding)",
+        why="observers at the same offset are thought to see the same",
+        checkers=("FilterHolds", "PositionValid", "TextAtVersion"),
+    ),
+    Mutant(
+        name="another principal's sessions shown",
+        target=f"{_REGISTRY}.visible",
+        old="        and held.session.principal == observer.principal\n",
+        new="",
+        why="a token that may observe may observe all",
+        checkers=("Isolation",),
+    ),
+    Mutant(
+        name="asks again as fast as it can",
+        target=f"{_CLIENT}._ask_anew",
+        old="if now < due:",
+        new="if False:",
+        why="a feed that broke should be whole again soon",
+        checkers=("AskedSlowly",),
+    ),
+)
+"""Every mutant."""
