@@ -10,13 +10,17 @@ Source: RFC 6455 section 5.2.
 
 from __future__ import annotations
 
+from types import GeneratorType
+
+from websockets.server import ServerProtocol
+
 try:
     from websockets.speedups import apply_mask
 except ImportError:
     # A platform without the compiled part: correct and slow.
     from websockets.utils import apply_mask
 
-__all__ = ["BINARY", "TEXT", "frame_head", "take_messages"]
+__all__ = ["BINARY", "TEXT", "frame_head", "is_between_messages", "take_messages"]
 
 TEXT = 0x81
 """First byte of an unfragmented text frame."""
@@ -24,6 +28,20 @@ BINARY = 0x82
 """First byte of an unfragmented binary frame."""
 
 _MASKED = 0x80
+
+
+def is_between_messages(protocol: ServerProtocol) -> bool:
+    """Whether the next byte that the full parser waits for is the first one of a message.
+
+    An empty buffer does not say so: the parser takes a frame's head out of it before the rest has come. That
+    it waits in `at_eof` does. Where a later version of the library has no such place, the answer is no, and
+    the fast path is not taken again.
+    """
+    if protocol.reader.buffer or protocol.current_size is not None or protocol.eof_sent:
+        return False
+    parser = protocol.parser
+    waits_for = parser.gi_yieldfrom if isinstance(parser, GeneratorType) else None
+    return isinstance(waits_for, GeneratorType) and waits_for.__name__ == "at_eof"
 
 
 def take_messages(data: bytes, message_bytes_max: int, messages: list[bytes | str]) -> tuple[int, bool]:

@@ -20,7 +20,7 @@ from streamctx.errors import CloseCode
 from streamctx.hub.ports import ConnectionInfo
 from streamctx.limits import KIB, MIB
 from streamctx.server.deadlines import Deadlines, Due
-from streamctx.server.frames import BINARY, TEXT, frame_head, take_messages
+from streamctx.server.frames import BINARY, TEXT, frame_head, is_between_messages, take_messages
 from streamctx.server.handshake import Upgrade
 from streamctx.server.logs import logger
 from streamctx.server.shell import Shell
@@ -350,7 +350,7 @@ class WebSocketConnection(asyncio.BufferedProtocol):
             self._begin_closing()
         else:
             self._take_library_output()
-        self._is_fast = not protocol.reader.buffer and protocol.current_size is None and not protocol.eof_sent
+        self._is_fast = is_between_messages(protocol)
 
     def _join(self, frame: Frame, messages: list[bytes | str]) -> bool:
         """Add a frame to its message; `False` if that failed the connection."""

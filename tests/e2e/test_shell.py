@@ -990,3 +990,17 @@ async def test_logs_of_the_library_never_carry_frames(caplog: pytest.LogCaptureF
 
     assert "private" not in caplog.text
     assert TOKEN not in caplog.text
+
+
+def _masked(mask: bytes, payload: bytes) -> bytes:
+    return bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
+
+
+@pytest.mark.asyncio
+async def test_a_ping_whose_head_comes_alone_is_answered() -> None:
+    mask = b"\x82\x90\x00\x00"  # It looks like a frame's head itself.
+    async with _echo() as echo, echo.websocket() as client:
+        await client.send(b"\x89\x84")
+        await asyncio.sleep(0.1)
+        await client.send(mask + _masked(mask, b"ping"))
+        assert await client.frame() == (0x8A, b"ping")

@@ -3,13 +3,13 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from streamctx.server.frames import BINARY, TEXT, frame_head, take_messages
+from streamctx.server.frames import BINARY, TEXT, frame_head, is_between_messages, take_messages
 
 __all__: list[str] = []
 
@@ -18,7 +18,12 @@ _MESSAGE_BYTES_MAX = 70_000
 _SIZES = st.one_of(st.integers(0, 130), st.sampled_from([125, 126, 127, 65535, 65536, 70_000, 70_001]))
 
 
-def _frame(first: int, payload: bytes, *, is_masked: bool = True, is_extended: bool = False) -> bytes:
+_MASK = b"\x01\xfe\x55\xaa"
+
+
+def _frame(
+    first: int, payload: bytes, *, is_masked: bool = True, is_extended: bool = False, mask: bytes = _MASK
+) -> bytes:
     length = len(payload)
     if length < 126 and not is_extended:
         head = bytes((first, length | 0x80 * is_masked))
@@ -28,13 +33,12 @@ def _frame(first: int, payload: bytes, *, is_masked: bool = True, is_extended: b
         head = bytes((first, 127 | 0x80 * is_masked)) + length.to_bytes(8, "big")
     if not is_masked:
         return head + payload
-    mask = b"\x01\xfe\x55\xaa"
     return head + mask + bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
 
 
 _frames = st.builds(
-    lambda first, size, fill, is_masked, is_extended: _frame(
-        first, (fill * size)[:size], is_masked=is_masked, is_extended=is_extended
+    lambda first, size, fill, is_masked, is_extended, mask: _frame(
+        first, (fill * size)[:size], is_masked=is_masked, is_extended=is_extended, mask=mask
     ),
     st.one_of(
         st.sampled_from([TEXT, BINARY]), st.sampled_from([0x01, 0x02, 0x80, 0x88, 0x89, 0x8A, 0x83, 0xC2])
@@ -43,7 +47,11 @@ _frames = st.builds(
     st.sampled_from([b"a", b"\xff", "ä".encode()]),
     st.integers(0, 19).map(bool),
     st.booleans(),
+    # The second one looks like a frame's head itself.
+    st.sampled_from([_MASK, b"\x82\x90\x00\x00"]),
 )
+_heads = st.lists(st.tuples(st.integers(0, 11), st.sampled_from([2, 4, 6, 8, 10, 14])), max_size=8)
+"""Where to cut besides: so many bytes into a frame, which is where its head, or a part of that, ends."""
 
 
 def _parse_all(pieces: list[bytes]) -> tuple[list[bytes], bool]:
@@ -83,15 +91,19 @@ def _parse_fast_first(pieces: list[bytes]) -> tuple[list[bytes], bool]:
         if data:
             protocol.receive_data(data)
             payloads += [_seen(event) for event in protocol.events_received() if isinstance(event, Frame)]
-            is_fast = not protocol.reader.buffer and protocol.current_size is None and not protocol.eof_sent
+            is_fast = is_between_messages(protocol)
     return payloads, protocol.parser_exc is not None
 
 
-@given(st.lists(_frames, max_size=12), st.lists(st.integers(0, 100_000), max_size=8))
+@given(st.lists(_frames, max_size=12), st.lists(st.integers(0, 100_000), max_size=8), _heads)
+@example([_frame(0x89, b"p" * 50, mask=b"\x82\x90\x00\x00")], [], [(0, 2)])
+@example([_frame(0x02, b"p" * 50), _frame(0x80, b"q" * 50, mask=b"\x82\x90\x00\x00")], [], [(1, 2)])
 def test_fast_path_sees_what_the_full_parser_sees_under_any_split(
-    frames: list[bytes], cuts: list[int]
+    frames: list[bytes], cuts: list[int], heads: list[tuple[int, int]]
 ) -> None:
     data = b"".join(frames)
+    starts = [0, *itertools.accumulate(map(len, frames))]
+    cuts += [starts[index % len(starts)] + into for index, into in heads]
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     pieces = [data[start:stop] for start, stop in itertools.pairwise(edges)]
 

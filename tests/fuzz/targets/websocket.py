@@ -5,13 +5,11 @@ Source: RFC 6455 section 5.2.
 
 from __future__ import annotations
 
-from types import GeneratorType
-
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from streamctx.server.frames import BINARY, TEXT, take_messages
+from streamctx.server.frames import BINARY, TEXT, is_between_messages, take_messages
 from tests.fuzz.program import Program, Violation
 
 __all__ = ["fuzz"]
@@ -97,14 +95,5 @@ def _fast(pieces: list[bytes]) -> tuple[list[bytes], bool]:
             payloads += _seen(protocol)
             if protocol.state is not State.OPEN:
                 break
-            is_fast = _is_between_frames(protocol) and protocol.current_size is None
+            is_fast = is_between_messages(protocol)
     return payloads, protocol.parser_exc is not None
-
-
-def _is_between_frames(protocol: ServerProtocol) -> bool:
-    """Whether the library waits for the first byte of a frame; an empty buffer alone does not say so."""
-    parser = protocol.parser
-    waits_for = parser.gi_yieldfrom if isinstance(parser, GeneratorType) else None
-    return (
-        isinstance(waits_for, GeneratorType) and waits_for.__name__ == "at_eof" and not protocol.reader.buffer
-    )
