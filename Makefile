@@ -24,6 +24,8 @@ ARGS ?=
 SECONDS ?= 600
 # How long each of the long tests of `make chaos` runs.
 MINUTES ?= 1
+# How many seeds `make sim` runs.
+SEEDS ?= 10000
 
 .PHONY: help
 help: ## Show this list
@@ -81,6 +83,18 @@ autobahn-all: $(READY) ## The same with all 517 cases, in minutes
 .PHONY: chaos
 chaos: $(READY) ## Break networks, processes and clocks for MINUTES=1
 	STREAMCTX_CHAOS_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/chaos --timeout=0 -rs -s $(ARGS)
+
+.PHONY: sim
+sim: $(READY) ## Simulate SEEDS=10000 plans of faults, and demand every promise
+	$(BIN)/python -m tests.sim run --seeds $(SEEDS) $(ARGS)
+
+.PHONY: mutants
+mutants: $(READY) ## Prove that the simulator finds code that is known to be bad
+	$(BIN)/python -m tests.sim mutants $(ARGS)
+
+.PHONY: soak
+soak: $(READY) ## Simulate, and edit over a bad network, for MINUTES=30; nothing may grow
+	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 .PHONY: fuzz
 fuzz: $(READY) ## Fuzz what reads the bytes of others (SECONDS=600, ARGS="--target hub")

@@ -39,7 +39,7 @@ Nothing may be given up for lost; where a busy machine makes a link slow, it oth
 """
 
 _HEAL_S = 10.0
-_MEAN_BYTES = {
+MEAN_BYTES = {
     Fault.LATENCY: 10_000,
     Fault.SLICES: 15_000,
     Fault.FLIP: 20_000,
@@ -57,7 +57,7 @@ _MEAN_BYTES = {
 async def test_editors_on_a_bad_network_lose_nothing(tmp_path: Path) -> None:
     async with (
         server_process(tmp_path, LIMITS) as server,
-        fault_proxy(server.port, random_plan(SEED, _MEAN_BYTES)) as proxy,
+        fault_proxy(server.port, random_plan(SEED, MEAN_BYTES)) as proxy,
     ):
         # A session that its client has not confirmed yet may be lost; none is after that.
         proxy.heal()
