@@ -178,6 +178,9 @@ def _take(watch: Watch, original: Any, session: Any, sequence: int, item: Any, n
 def _take_feed(
     watch: Watch, original: Any, session: Any, subscription: int, message: Any, now: float
 ) -> None:
+    resubscribed = session.resubscribed
     original(session, subscription, message, now)
+    if session.resubscribed > resubscribed:
+        watch.did_not_fit(session, message)
     if subscription in session.subscriptions:
         watch.fed(session, subscription, message)

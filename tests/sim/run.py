@@ -198,6 +198,7 @@ class Run:
 
     def _break(self, client: Client, _dice: Dice, _name: str) -> None:
         """An observer's copies lose their place in the feed, again and again."""
+        self.watch.misplaced.add(client.session)
         for index in range(40):
             self.world.at(self.world.now + 0.05 * index, client.lose_place)
 

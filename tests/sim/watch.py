@@ -91,6 +91,8 @@ class Watch:
         """Every text that an editor had, by URI and version."""
         self.diverged: set[tuple[str, int]] = set()
         self.diverged_uris: set[str] = set()
+        self.misplaced: set[ClientSession] = set()
+        """Observers whose copies were made to lose their place."""
         self.offsets: dict[tuple[ClientSession, int, str], int] = {}
         self.actors: dict[ClientSession, Actor] = {}
         self.link: Link | None = None
@@ -229,6 +231,8 @@ class Watch:
 
     def forked(self, original: ClientSession, copy: ClientSession) -> None:
         """A client's state was copied: what follows are two processes."""
+        if original in self.misplaced:
+            self.misplaced.add(copy)
         known = self.lineage_of.get(original._delivery)
         if known is not None:
             lineage, epoch = known[0].fork(), known[1]
@@ -604,20 +608,28 @@ class Watch:
         principal = session.settings.token
         if self.principal_of[source] != principal:
             self.fail("Isolation", f"{principal} is shown {source} of {self.principal_of[source]}")
+        self._check_continuity((session, subscription, source), message)
         observed = session.observed.get((subscription, source))
         if observed is None:
             return
-        key = (session, subscription, source)
+        if isinstance(message, Update):
+            self._check_update(session, subscription, message)
+        elif isinstance(message, Synced) and observed.is_synced:
+            for alias in observed.documents:
+                self._check_observed_text(session, subscription, source, alias)
+
+    def _check_continuity(self, key: tuple[ClientSession, int, str], message: Message) -> None:
         if isinstance(message, Sync):
             self.offsets[key] = message.offset
         elif isinstance(message, Update):
             if message.from_ != self.offsets.get(key):
                 self.fail("FeedContinuity", f"update from {message.from_} after {self.offsets.get(key)}")
             self.offsets[key] = message.to
-            self._check_update(session, subscription, message)
-        elif isinstance(message, Synced) and observed.is_synced:
-            for alias in observed.documents:
-                self._check_observed_text(session, subscription, source, alias)
+
+    def did_not_fit(self, session: ClientSession, message: Message) -> None:
+        """An observer threw its copy away, because what came does not fit it."""
+        if not self.diverged_uris and session not in self.misplaced:
+            self.fail("FeedContinuity", f"a copy is not fit for {message!r:.300}")
 
     def _check_update(self, session: ClientSession, subscription: int, update: Update) -> None:
         subscribe = session.subscriptions[subscription]
@@ -641,6 +653,9 @@ class Watch:
                 touched[alias] = None
             elif kind in _POSITIONED and document is not None:
                 self._check_positions(event, document.uri, session.settings.unit)
+                is_ahead = event.version > document.version  # type: ignore[union-attr]
+                if is_ahead and not document.is_stale and not document.is_receiving:
+                    self.fail("PositionValid", f"{event!r}, the text is at {document.version}")
         if observed.is_synced:
             for alias in touched:
                 self._check_observed_text(session, subscription, update.session, alias)
