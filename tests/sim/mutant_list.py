@@ -88,7 +88,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "            self._order.remove(number)\n"
         "    if missing[0][0] == self._expected:\n",
         why="what the peer says it will not send needs no room any more",
-        checkers=("SkipHonest",),
+        checkers=("NoHole", "SkipHonest"),
     ),
     Mutant(
         name="no digest check",
@@ -96,7 +96,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="if digest(covered) != stated:",
         new="if False:",
         why="TCP has a checksum already",
-        checkers=("NoInvention", "Quiet", "AckTruth", "TextAtVersion"),
+        checkers=("NoInvention", "Accepted", "Converge", "Quiet", "AckTruth", "TextAtVersion"),
     ),
     Mutant(
         name="no digest check of text frames",
@@ -104,7 +104,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="if expected.hex().encode() != data[:_HEX_DIGITS]:",
         new="if False:",
         why="JSON that parses is good",
-        checkers=("NoInvention", "Quiet", "AckTruth", "TextAtVersion"),
+        checkers=("NoInvention", "Accepted", "Converge", "Quiet", "AckTruth", "TextAtVersion"),
     ),
     Mutant(
         name="the number of a corrupt frame is believed",
@@ -114,7 +114,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "    if self._encoding is Encoding.MSGPACK and len(data) > 24:\n"
         "        self._window.announce_next(int.from_bytes(data[16:24], 'big') + 1)\n",
         why="its head tells what has to be asked for",
-        checkers=("NoHole", "AckTruth", "Quiet"),
+        checkers=("GapClosed", "Lossless", "Calm", "Asked", "NoHole"),
     ),
     # What is acknowledged.
     Mutant(
@@ -147,7 +147,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="release = ack.durable if self._releases_at_durable else ack.applied",
         new="release = ack.applied",
         why="what the server has applied is thought to be safe",
-        checkers=("Durable",),
+        checkers=("Durable", "Kept"),
     ),
     Mutant(
         name="lost numbers not told in ACK",
@@ -164,7 +164,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="self._probe_at = now + self._probe_interval()",
         new="pass",
         why="the next frame, or the next heartbeat, will show the loss",
-        checkers=("Converge",),
+        checkers=("Converge", "GapClosed"),
     ),
     Mutant(
         name="next number of heartbeats not heeded",
@@ -172,15 +172,15 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="        self._window.announce_next(item.next)\n",
         new="",
         why="a heartbeat is taken for an ACK",
-        checkers=("Converge",),
+        checkers=("Converge", "GapClosed"),
     ),
     Mutant(
         name="heartbeat without the next number",
         target=f"{_DELIVERY}.send_heartbeat",
-        old="next=self._ring.next_sequence,",
+        old="next=self._ring.next_sequence if next_sequence is None else next_sequence,",
         new="next=self._ring.received,",
         why="what the peer has received is told back to it",
-        checkers=("Converge",),
+        checkers=("Converge", "GapClosed"),
     ),
     Mutant(
         name="no NACK",
@@ -188,7 +188,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old='    if ranges:\n        self._send_nack(tuple(ranges), "gap")\n',
         new="",
         why="the sender will notice by its timer",
-        checkers=("GapClosed", "Converge"),
+        checkers=("Asked", "GapClosed", "Converge"),
     ),
     Mutant(
         name="NACK without backoff",
@@ -205,7 +205,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "(gap.attempts >= self._limits.nack_attempts_max and now >= gap.ask_at)",
         new="return False",
         why="never give up",
-        checkers=("NackBound", "GapClosed", "Converge"),
+        checkers=("NackBound", "GapClosed", "Converge", "Calm"),
         masked_by="backoff",
         off=(
             Substitution(
@@ -254,7 +254,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="if not durable and key is not None:",
         new="if key is not None:",
         why="the newest event of a key supersedes the one before, whatever its kind",
-        checkers=("SkipHonest",),
+        checkers=("SkipHonest", "Quiet"),
     ),
     # Credit.
     Mutant(
@@ -263,7 +263,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="    self._limit = max(self._limit, received + self._limits.window_events_max)\n",
         new="",
         why="the limit of the handshake is thought to be a window",
-        checkers=("Converge",),
+        checkers=("Credit", "Converge"),
     ),
     Mutant(
         name="credit ignored",
@@ -280,7 +280,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="delivery.resume_sending(welcome.expects, welcome.ranges, now)",
         new="delivery.resume_sending(min(welcome.expects + 1, delivery.next_sequence), welcome.ranges, now)",
         why="the number that the server expects is taken for the last one that it has",
-        checkers=("GapClosed", "Converge", "AckTruth"),
+        checkers=("ResumeFirst", "Lossless", "GapClosed", "Converge"),
     ),
     Mutant(
         name="stale HELLO accepted",
@@ -296,7 +296,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="    if loser is not None:\n",
         new="    if False:\n",
         why="the old connection will close by itself",
-        checkers=("SingleWriter",),
+        checkers=("SingleWriter", "Quiet", "Converge"),
     ),
     Mutant(
         name="the loser detaches the winner",
@@ -350,10 +350,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="silent peers are not noticed",
-        target=f"{_DELIVERY}.handle_timeout",
-        old="if now >= self._last_received + self._limits.dead_s:",
-        new="if False:",
-        why="TCP tells when a connection is over",
+        target=f"{_DELIVERY}.flush",
+        old="    self._last_sent = now\n",
+        new="    self._last_sent = self._last_received = now\n",
+        why="a connection that takes what is sent is thought to be alive",
         checkers=("Converge",),
     ),
     Mutant(

@@ -168,13 +168,13 @@ _HARM: Final = (
     ("crash", 3),
     ("sleep", 3),
     ("vanish", 3),
-    ("diverge", 2),
+    ("diverge", 3),
     ("die", 2),
     ("twin", 2),
     ("ask again", 3),
     ("odd frame", 4),
     ("swamp", 3),
-    ("break", 2),
+    ("break", 4),
     ("echo", 3),
 )
 """What befalls actors besides the faults of messages."""
