@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from streamctx.core.documents.block_list import Address, BlockList
 from streamctx.core.documents.blocks import Block, Layout, cut_blocks
-from streamctx.core.documents.lines import CARRIAGE_RETURN, LINE_END, LINE_FEED
+from streamctx.core.documents.lines import CARRIAGE_RETURN, LINE_END, LINE_FEED, line_end_in
 from streamctx.core.documents.units import byte_index, length_in
 from streamctx.errors import ErrorCode, EventRefused
 from streamctx.vocabulary import Unit
@@ -243,9 +243,9 @@ class BlockText:
         while group < len(groups):
             for at in range(slot, len(groups[group])):
                 block = groups[group][at]
-                found = LINE_END.search(block.data, low) if block.line_ends else None
-                yield block, (group, at, low), found.start() if found else len(block.data)
-                if found:
+                line_end = _line_end(block, low)
+                yield block, (group, at, low), line_end
+                if line_end < len(block.data):
                     return
                 low = 0
             group, slot = group + 1, 0
@@ -325,6 +325,12 @@ class BlockText:
         self.length += sum(block.length_in(self.unit) for block in new)
         self.byte_length += len(data)
         self.blocks.replace(first, last, new)
+
+
+def _line_end(block: Block, low: int) -> int:
+    """Return the offset where the line that is at an offset of a block ends, there or in a later block."""
+    data = block.data
+    return line_end_in(data, low, len(data)) if block.line_ends else len(data)
 
 
 def _length_of(data: bytes, unit: Unit) -> int:

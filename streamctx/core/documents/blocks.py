@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
-from streamctx.core.documents.lines import CARRIAGE_RETURN, LINE_END
+from streamctx.core.documents.lines import CARRIAGE_RETURN, line_end_in
 from streamctx.core.documents.units import length_in
 from streamctx.vocabulary import Unit
 
@@ -96,7 +95,8 @@ class Block:
         if not rank:
             return 0
         if not self.is_plain:
-            return next(islice(LINE_END.finditer(data), rank - 1, None)).end()
+            # Of the same length, and with a line feed at the end of every line end.
+            data = data.replace(b"\r\n", b"\0\n").replace(b"\r", b"\n")
         # To split is the fastest way in Python to find a line end by its number.
         rest = self.line_ends - rank
         if rank <= rest:
@@ -127,12 +127,12 @@ def _block_end(data: bytes, start: int, layout: Layout) -> int:
     bare = start + window.rfind(b"\r") + 1
     if bare > start:
         return bare + data.startswith(b"\n", bare)
-    limit = start + layout.block_bytes_max
-    found = LINE_END.search(data, start, limit)
-    if found is not None:
-        return found.end() + (data[found.end() - 1 : found.end() + 1] == b"\r\n")
-    if limit >= len(data):
-        return len(data)
+    stop = min(start + layout.block_bytes_max, len(data))
+    end = line_end_in(data, start, stop)
+    if end < stop:
+        return end + (2 if data.startswith(b"\r\n", end) else 1)
+    if stop == len(data):
+        return stop
     # A long line is cut into parts that have room to grow.
     end = start + layout.block_bytes_max // 2
     while data[end] & 0xC0 == 0x80:  # Within a character.

@@ -9,13 +9,25 @@ from __future__ import annotations
 import io
 import re
 
-__all__ = ["CARRIAGE_RETURN", "LINE_END", "LINE_FEED", "content_length", "split_lines"]
+__all__ = ["CARRIAGE_RETURN", "LINE_END", "LINE_FEED", "content_length", "line_end_in", "split_lines"]
 
 LINE_END = re.compile(rb"\r\n?|\n")
 """A line end in UTF-8."""
 
 LINE_FEED, CARRIAGE_RETURN = b"\n\r"
 """As numbers, since Python finds `10 in data` five times as fast as `b"\\n" in data`."""
+
+
+def line_end_in(data: bytes, start: int, stop: int) -> int:
+    r"""Return the offset of the first `\r` or `\n` of UTF-8 between two offsets, `stop` if there is none.
+
+    That is two searches for one byte each: with the regular expression it takes 4.5 ns a byte.
+    """
+    line_feed = data.find(b"\n", start, stop)
+    if line_feed >= 0:
+        stop = line_feed
+    carriage_return = data.find(b"\r", start, stop)
+    return stop if carriage_return < 0 else carriage_return
 
 
 def content_length(line: str) -> int:
