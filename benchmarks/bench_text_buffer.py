@@ -302,6 +302,33 @@ def memory_ratio(text: str, edits: Sequence[Edit]) -> float:
         tracemalloc.stop()
 
 
+LONG_LINES = {
+    "16 kB": lambda: "x" * 16_000,
+    "60 kB, é": lambda: "é" * 30_000,
+    "5 MB": lambda: "x" * 5_000_000,
+    "48 MB": lambda: "x" * 48_000_000,
+    "48 MB, 中": lambda: "中" * 16_000_000,
+}
+
+
+def place_times(make_line: Callable[[], str], rounds: int) -> dict[str, float]:
+    """Return the CPU µs of finding a place, and of one of 1,000 insertions made together, late in a line."""
+    buffer = TextBuffer("first\n" + make_line() + "\nlast")
+    length = buffer.length - len("first\n\nlast")
+    places = [random.Random(1).randrange(length * 9 // 10, length) for _ in range(1000)]
+    changes = [Change(1, place, 1, place, "z") for place in places]
+    found, edited = [], []
+    for _ in range(rounds):
+        before = time.process_time()
+        for place in places:
+            buffer.check_position(1, place)
+        between = time.process_time()
+        buffer.apply(changes)
+        found.append(between - before)
+        edited.append(time.process_time() - between)
+    return {"place_us": statistics.median(found) * 1000, "insertion_us": statistics.median(edited) * 1000}
+
+
 RSS_PROBE = """
 import sys, resource
 sys.path.insert(0, {root!r})
@@ -334,6 +361,11 @@ def rss_ratio(name: str, count: int) -> float | None:
 def run(*, rounds: int, quick: bool) -> dict[str, Any]:
     versions = installed()
     report: dict[str, Any] = {"versions": versions, "scenarios": {}, "memory": {}, "open_50_mb_s": None}
+    report["long_lines"] = {
+        name: place_times(make_line, rounds)
+        for name, make_line in LONG_LINES.items()
+        if not (quick and "48 MB" in name)
+    }
     everything = scenarios(quick=quick)
     for scenario, (text, edits) in everything.items():
         rows: dict[str, list[Result]] = {}
@@ -380,6 +412,9 @@ def show(report: dict[str, Any]) -> None:
     for scenario, ratios in report["memory"].items():
         shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items() if ratio is not None)
         print(f"  {scenario}: {shown}")
+    print("\nLong lines: CPU µs to find a place near the end, and for one of 1,000 insertions made together")
+    for name, times in report["long_lines"].items():
+        print(f"  {name:16} {times['place_us']:11.2f} {times['insertion_us']:11.2f}")
     if report["open_50_mb_s"] is not None:
         print(f"\nOpening 50 MB of code: {report['open_50_mb_s']:.2f} s CPU")
 

@@ -48,7 +48,7 @@ class BlockText:
         self._block_bytes_max = layout.block_bytes_max
         self._block_bytes_min = layout.block_bytes // 4
         blocks = list(cut_blocks(data, layout)) or [Block(b"")]
-        self.blocks = BlockList(blocks, group_blocks=layout.group_blocks)
+        self.blocks = BlockList(blocks, group_blocks=layout.group_blocks, walk_blocks=layout.walk_blocks)
         self.length = sum(block.length_in(unit) for block in blocks)
         self.byte_length = len(data)
 
@@ -64,12 +64,12 @@ class BlockText:
             The text that was replaced, or `None` if the change is of another kind
             or not allowed, and nothing was done.
         """
-        line, text = change.start_line, change.text
-        start = self.blocks.line_start(line)
+        blocks, line, text = self.blocks, change.start_line, change.text
+        start = blocks.line_start(line)
         if start is None:
             return None
         group, slot, offset = start
-        block = self.blocks.groups[group][slot]
+        block = blocks.groups[group][slot]
         data = block.data
         low, high = offset + change.start_character, offset + change.end_character
         head = data[offset:high]
@@ -112,6 +112,8 @@ class BlockText:
             block.characters += growth
         else:
             growth = block.count_change(text, removed.decode(), self.unit)
+        if blocks.lengths:
+            blocks.remeasure((group, slot))
         self.length += growth
         self.byte_length += byte_growth
         return removed
@@ -181,25 +183,41 @@ class BlockText:
                 f"line {line} is outside a text of {self.blocks.line_ends + 1} lines",
                 expected=self.blocks.line_ends,
             )
-        passed = 0
-        for block, place, line_end in self._line_parts(start):
-            length = block.length_in(self.unit)
-            if place[2] or line_end < len(block.data) or passed + length >= character:
-                content = block.data[place[2] : line_end]
-                length = _length_of(content, self.unit)
-                if passed + length >= character:
-                    index = byte_index(content, character - passed, self.unit)
-                    if index is None:
-                        raise EventRefused(
-                            ErrorCode.BAD_POSITION,
-                            f"character {character} of line {line} is inside a character, in {self.unit}",
-                        )
-                    return *place[:2], place[2] + index
-            passed += length
+        group, slot, low = start
+        block = self.blocks.groups[group][slot]
+        line_end = _line_end(block, low)
+        if line_end < len(block.data) or character <= block.length_in(self.unit):
+            index = byte_index(block.data[low:line_end], character, self.unit)
+            if index is not None:
+                return group, slot, low + index
+        return self._locate_beyond(line, start, character)
+
+    def _locate_beyond(self, line: int, start: Place, character: int) -> Place:
+        """Return the place of a position that may be in a later block than that where its line starts.
+
+        Raises:
+            EventRefused: As `locate`.
+        """
+        first, low = start[:2], start[2]
+        wanted = character + _length_of(self.blocks.at(first).data[:low], self.unit)
+        address, passed = self.blocks.reach(first, self.blocks.line_end(line), wanted, self.unit)
+        low, within = (low, character) if address == first else (0, wanted - passed)
+        block = self.blocks.at(address)
+        content = block.data[low : _line_end(block, low)]
+        index = byte_index(content, within, self.unit)
+        if index is not None:
+            return *address, low + index
+        length = _length_of(content, self.unit)
+        if within <= length:
+            raise EventRefused(
+                ErrorCode.BAD_POSITION,
+                f"character {character} of line {line} is inside a character, in {self.unit}",
+            )
+        length += character - within
         raise EventRefused(
             ErrorCode.BAD_POSITION,
-            f"character {character} is outside line {line}, which has {passed} in {self.unit}",
-            expected=passed,
+            f"character {character} is outside line {line}, which has {length} in {self.unit}",
+            expected=length,
         )
 
     def character_at(self, line: int, place: Place, unit: Unit) -> int:
@@ -254,26 +272,22 @@ class BlockText:
 
     def read(self, start: Place, end: Place) -> bytes:
         """Return the text between two places."""
-        return b"".join(part if isinstance(part, bytes) else part.data for part in self._between(start, end))
+        first, last = start[:2], end[:2]
+        if first == last:
+            return self.blocks.at(first).data[start[2] : end[2]]
+        parts = [block.data for block in self.blocks.between(first, last)]
+        parts[0] = parts[0][start[2] :]
+        parts[-1] = parts[-1][: end[2]]
+        return b"".join(parts)
 
     def measure(self, start: Place, end: Place, unit: Unit) -> int:
         """Return the length between two places in a unit, without reading whole blocks."""
-        return sum(
-            _length_of(part, unit) if isinstance(part, bytes) else part.length_in(unit)
-            for part in self._between(start, end)
-        )
-
-    def _between(self, start: Place, end: Place) -> Iterator[bytes | Block]:
         first, last = start[:2], end[:2]
+        data = self.blocks.at(first).data
         if first == last:
-            yield self.blocks.at(first).data[start[2] : end[2]]
-            return
-        yield self.blocks.at(first).data[start[2] :]
-        address = self.blocks.next(first)
-        while address is not None and address != last:
-            yield self.blocks.at(address)
-            address = self.blocks.next(address)
-        yield self.blocks.at(last).data[: end[2]]
+            return _length_of(data[start[2] : end[2]], unit)
+        length = self.blocks.length_between(first, last, unit) - _length_of(data[: start[2]], unit)
+        return length + _length_of(self.blocks.at(last).data[: end[2]], unit)
 
     # Replacing
 

@@ -32,10 +32,10 @@ PIECES = (
 
 LAYOUTS = (
     DEFAULT_LAYOUT,
-    Layout(block_bytes=1, block_bytes_max=8, block_lines=1, group_blocks=1),
-    Layout(block_bytes=6, block_bytes_max=12, block_lines=2, group_blocks=2),
+    Layout(block_bytes=1, block_bytes_max=8, block_lines=1, group_blocks=1, walk_blocks=0),
+    Layout(block_bytes=6, block_bytes_max=12, block_lines=2, group_blocks=2, walk_blocks=1),
     Layout(block_bytes=20, block_bytes_max=40, block_lines=3, group_blocks=3),
-    Layout(block_bytes=16, block_bytes_max=64, block_lines=8, group_blocks=2),
+    Layout(block_bytes=16, block_bytes_max=64, block_lines=8, group_blocks=2, walk_blocks=2),
 )
 
 
