@@ -81,7 +81,7 @@ class Limits:
     """Latest-wins values kept for one session."""
 
     feed_log_events_max: int = 8192
-    """Applied events kept for observers that are a little behind."""
+    """Applied events kept for observers that are a little behind; none while a session has no observer."""
     feed_log_bytes_max: int = MIB
     subscriptions_per_session_max: int = 64
 

@@ -2,6 +2,7 @@
 
 One log serves all observers of a session; each has its own position in it. An
 observer that falls behind the log's beginning is given the state anew (OBS-8).
+While there is no observer nothing is kept: one that comes starts with the state.
 """
 
 from __future__ import annotations
@@ -54,19 +55,20 @@ class FeedEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class FeedLog:
-    """The last events of a session; `offset` counts all that there ever were.
+    """The last events of a session, kept while it `is_observed`; `offset` counts all that there ever were.
 
     `units` are those that observers want besides the producer's own; events get
     variants for them as they are applied, since their text is at hand only then.
     `bodies` shares encoded updates among observers at the same offset.
     """
 
-    __slots__ = ("_bytes", "_entries", "_limits", "bodies", "offset", "units")
+    __slots__ = ("_bytes", "_entries", "_is_observed", "_limits", "bodies", "offset", "units")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._entries: deque[FeedEntry] = deque()
         self._bytes = 0
+        self._is_observed = True
         self.offset = 0
         self.units: tuple[Unit, ...] = ()
         self.bodies: dict[BodyKey, bytes] = {}
@@ -76,6 +78,22 @@ class FeedLog:
         """The lowest offset from which the log can still go on."""
         return self.offset - len(self._entries)
 
+    @property
+    def is_observed(self) -> bool:
+        """Whether events are kept, as they are at first."""
+        return self._is_observed
+
+    def set_observed(self, observed: bool) -> None:
+        """Keep events from now on, or let go of all and only count.
+
+        A feed needs all events since its `sync`, so there must be none while they are not kept.
+        """
+        self._is_observed = observed
+        if not observed:
+            self._entries.clear()
+            self._bytes = 0
+            self.bodies.clear()
+
     def append(
         self,
         event: FeedEvent,
@@ -84,11 +102,13 @@ class FeedLog:
         key: Key | None = None,
         variants: Mapping[Unit, FeedEvent | None] = _NO_VARIANTS,
     ) -> None:
-        """Show one event. The newest one is always kept, however large it is."""
+        """Show one event. Of those that are kept, the newest one always is, however large it is."""
+        self.offset += 1
+        if not self._is_observed:
+            return
         weight = _weight(event)
         entries = self._entries
         entries.append(FeedEntry(event, uri, key, variants, weight))
-        self.offset += 1
         self._bytes += weight
         if self.bodies:
             self.bodies.clear()

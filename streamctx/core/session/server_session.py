@@ -188,6 +188,7 @@ class ServerSession:
         self._journals = journals
         self._journal: list[tuple[int, Event]] = []
         self._journal_pending: deque[JournalBatch] = deque()
+        self.observers_changed()
 
     # What it looks like.
 
@@ -498,9 +499,10 @@ class ServerSession:
             self._remove_feed(key)
 
     def observers_changed(self) -> None:
-        """Take over which other units observers want from now on."""
+        """Take over whether anything is to be kept for observers, and in which other units."""
         units = {observer.source_unit for observer in self.observers} - {self.source_unit}
         self.log.units = tuple(sorted(units))
+        self.log.set_observed(bool(self.observers))
 
     def source_appeared(self, source: ServerSession) -> None:
         """A session has come that subscriptions to every session show."""

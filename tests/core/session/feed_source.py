@@ -10,7 +10,7 @@ from streamctx.limits import Limits
 from streamctx.vocabulary import HashAlgorithm, Unit
 from streamctx.wire.messages import ClientInfo, Event, FeedEvent, Open, Workspace
 
-__all__ = ["Source"]
+__all__ = ["Source", "opening"]
 
 
 class Source:
@@ -45,13 +45,16 @@ class Source:
             assert self.context.apply(self.sequence, event, in_order=True) == ()
 
     def open(self, text: str, *, document: int = 1, uri: str = "file:///a.py") -> None:
-        self.apply(
-            Open(
-                document=document,
-                uri=uri,
-                version=1,
-                length=length_in(text, self.source_unit),
-                hash=text_hash(text, HashAlgorithm.XXH3_64),
-                text=text,
-            )
-        )
+        self.apply(opening(text, self.source_unit, document=document, uri=uri))
+
+
+def opening(text: str, unit: Unit, *, document: int = 1, uri: str = "file:///a.py") -> Open:
+    """Say that a document is open, with its text."""
+    return Open(
+        document=document,
+        uri=uri,
+        version=1,
+        length=length_in(text, unit),
+        hash=text_hash(text, HashAlgorithm.XXH3_64),
+        text=text,
+    )

@@ -187,6 +187,8 @@ class ObserverFeedMachine(RuleBasedStateMachine):
         self.is_connected = False
         self.history: list[Shown] = []
         self.readers: list[Reader] = []
+        self.kept_from = 0
+        self._observers_changed()
         for alias, kind in enumerate(kinds, 1):
             self.open(alias, URIS[alias], kind)
         if has_begun:
@@ -215,6 +217,7 @@ class ObserverFeedMachine(RuleBasedStateMachine):
             self.presence[key] = shown
         if closes:
             self.presence = {key: value for key, value in self.presence.items() if key[1] != closes}
+        self._note_what_is_kept()
         assert self.source.log.offset == len(self.history)
 
     def settled(self, alias: int) -> Text | None:
@@ -428,6 +431,13 @@ class ObserverFeedMachine(RuleBasedStateMachine):
 
     def _observers_changed(self) -> None:
         self.source.log.units = tuple(sorted({reader.unit for reader in self.readers} - {self.unit}))
+        self.source.log.set_observed(bool(self.readers))
+        self._note_what_is_kept()
+
+    def _note_what_is_kept(self) -> None:
+        """Nothing that was shown when there was no observer."""
+        if not self.readers:
+            self.kept_from = len(self.history)
 
     @precondition(lambda self: self.readers)
     @rule(number=NUMBERS, count=st.integers(1, 4))
@@ -612,13 +622,15 @@ class ObserverFeedMachine(RuleBasedStateMachine):
         log = self.source.log
         held = log.offset - log.first_offset
         texts = [_text_of(shown.say[self.unit]) for shown in self.history]
-        assert min(1, log.offset) <= held <= LIMITS.feed_log_events_max
+        assert min(1, log.offset - self.kept_from) <= held <= LIMITS.feed_log_events_max
         assert sum(texts[log.first_offset :]) <= LIMITS.feed_log_bytes_max or held == 1
-        if log.first_offset:
+        assert log.first_offset >= self.kept_from
+        if log.first_offset > self.kept_from:
             # One more would have been too many, or, with what an event weighs besides its text, too heavy.
             weights = [200 + text for text in texts[log.first_offset - 1 :]]
             assert held == LIMITS.feed_log_events_max or sum(weights) > LIMITS.feed_log_bytes_max
         assert all(stop == log.offset for _, stop, _ in log.bodies)
+        assert self.readers or not log.bodies
         assert all(reader.feed.unencodable == 0 for reader in self.readers)
 
     @override
