@@ -370,6 +370,8 @@ class Watch:
     def _check_newest(
         self, epoch: Epoch, session: ServerSession, sequence: int, event: SupersedableEvent
     ) -> None:
+        if not epoch.lineages:
+            return  # A stranger uses aliases again, under which all begins anew.
         key = key_of(event)
         newest = epoch.newest_of_key.get(key, 0)
         epoch.newest_of_key[key] = max(newest, sequence)
@@ -526,7 +528,7 @@ class Watch:
         mentions = {(e.document, e.text) for e in epoch.journal if isinstance(e, Mention)}
         saves = {(e.document, e.version) for e in epoch.journal if isinstance(e, Save)}
         for number in epoch.lost:
-            if number not in lineage.sent:
+            if number not in lineage.sent or lineage.sender.has_given_up(number):
                 continue
             message = lineage.message(number)
             if not isinstance(message, Mention | Save):
