@@ -170,6 +170,10 @@ class Sender:
         """It holds these no longer, on purpose: a snapshot takes their place."""
         self._given_up.update(numbers)
 
+    def has_given_up(self, number: int) -> bool:
+        """Whether it has let go of a number on purpose."""
+        return number in self._given_up
+
     def holds(self, delivery: Delivery, ack: Ack | Heartbeat) -> None:
         """After an acknowledgement: nothing was forgotten that may have to be sent again."""
         if delivery.released > self._safe:
