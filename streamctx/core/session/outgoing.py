@@ -156,11 +156,12 @@ class Outgoing:
     def close(self, document: ClientDocument, now: float) -> None:
         """Let a document's close wait, behind the hash of what was not verified yet."""
         alias = document.alias
+        if document.edits_unverified and document.refused is None:
+            self.put_version(document, now, cause="count")
+        # Only now: that may have filled the outbox, so that the document's open was given up.
         if document.refused is None and not document.is_announced and alias in self.outbox.snapshots_due:
             self.outbox.forget(alias)  # The server has never heard of it.
         else:
-            if document.edits_unverified and document.refused is None:
-                self.put_version(document, now, cause="count")
             if alias in self.outbox.snapshots_due:
                 self.outbox.forget(alias)
             # Before the close waits: a full outbox must not take it for a document that can collapse.

@@ -741,6 +741,19 @@ def test_a_close_that_fills_the_outbox_does_not_bring_its_document_back() -> Non
         assert client.sent[-1][1] == Close(document=1)
 
 
+def test_a_close_before_which_the_open_was_given_up_is_not_sent() -> None:
+    client = Client(limits=replace(DEFAULT_LIMITS, ring_events_max=3, window_events_max=4)).connect()
+    client.session.open("file:///a", "", 0.0)
+    client.session.edit(1, INSERT, 0.0)
+    client.session.edit(1, INSERT, 0.0)
+    client.pump()
+    client.session.mention(Mention(document=1, version=2, range=(0, 0, 0, 0)), 0.0)
+    client.session.close_document(1, 0.0)  # Its last hash does not fit, so everything gives way.
+    assert types(client.pump()) == [Skip]
+    client.acknowledge()
+    assert client.pump() == []
+
+
 MENTION = Mention(document=1, version=0, range=(0, 0, 0, 1))
 DESIGN = DesignOpen(document=1, uri="design:///1", tool=DesignTool(name="t"), file_name="f", pages=())
 
