@@ -404,6 +404,15 @@ def test_nothing_of_an_excluded_document_reaches_the_journal() -> None:
     assert raw.of(Ack)[-1].durable == 3
 
 
+def test_nothing_of_a_document_whose_open_was_lost_reaches_the_journal() -> None:
+    engine = SlowEngine()
+    raw = Stage(engine=engine).joined()
+    raw.send(Edit(document=1, base=1, version=2, changes=(Change(0, 0, 0, 0, "x"),)), 1)
+    assert raw.errors() == ["unknown_document"]
+    assert engine.batches == []
+    assert raw.of(Ack)[-1].durable == 2
+
+
 def test_too_many_unread_answers_end_the_connection_and_lose_no_event() -> None:
     stage = Stage(limits=replace(DEFAULT_LIMITS, window_events_max=1024))
     raw = stage.joined()

@@ -31,6 +31,8 @@ from streamctx.wire.codec import Malformed, UnknownType, client_decoder
 from streamctx.wire.messages import (
     DURABLE_TYPES,
     ClientInfo,
+    Close,
+    DesignClose,
     DocumentAction,
     Ended,
     ErrorMessage,
@@ -397,8 +399,14 @@ class ServerSession:
             self._keep(sequence, event)
 
     def _keep(self, sequence: int, event: Event) -> None:
-        """Let a durable event be journalled, but none of a refused document, which is not stored (SEC-3)."""
-        if self._context.is_refused(event.document):  # type: ignore[attr-defined]
+        """Let a durable event be journalled, but none of a refused document, which is not stored (SEC-3).
+
+        Nor one of a document that is not known: its `open`, which is lost, might have been refused.
+        """
+        context = self._context
+        alias: int = event.document  # type: ignore[attr-defined]
+        is_known = alias in context.documents or alias in context.designs
+        if context.is_refused(alias) or not (is_known or isinstance(event, Close | DesignClose)):
             return
         if not self._journal and not self._journal_pending:
             self.delivery.hold_durable(sequence)
