@@ -38,7 +38,9 @@ _TIGHT: Final[dict[str, Any]] = {
     # So small that a client gives events up, that bytes fill the window before frames do, and that a slow
     # observer loses its place.
     "ring_events_max": 16,
-    "window_bytes_max": 8 * 1024,
+    "window_bytes_max": 4 * 1024,
+    "frame_bytes_max": 2 * 1024,
+    "part_text_bytes_max": 512,
     "reorder_bytes_max": 8 * 1024,
     "feed_log_events_max": 12,
     "feed_log_bytes_max": 4 * 1024,
