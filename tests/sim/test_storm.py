@@ -1,4 +1,4 @@
-"""A few seeds of the storm; `python -m tests.sim.many` runs more."""
+"""A few seeds of the storm, which is longer and less often checked than what `python -m tests.sim` runs."""
 
 from __future__ import annotations
 

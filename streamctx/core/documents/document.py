@@ -254,10 +254,15 @@ class Document:
             converted = {}
         self.version = self.text_since = edit.version
         self.edit_count += 1
-        if not is_plain(buffer):
-            self.plain_since = None
-        elif self.plain_since is None:
-            self.plain_since = edit.version
+        if self.plain_since is None:
+            if is_plain(buffer):
+                self.plain_since = edit.version
+        else:
+            # What was all ASCII stays so unless something else comes in, which is quicker to see.
+            for change in edit.changes:
+                if not change.text.isascii():
+                    self.plain_since = edit.version if is_plain(buffer) else None
+                    break
         return converted
 
     def verify(self, version: Version) -> None:

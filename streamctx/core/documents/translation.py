@@ -26,7 +26,7 @@ def is_plain(buffer: TextBuffer) -> bool:
 
     Of one that is counted in UTF-8 it is not known: its length is that of its bytes, whatever they are.
     """
-    return buffer.length == buffer.byte_length and buffer.unit is not Unit.UTF_8
+    return buffer.unit is not Unit.UTF_8 and buffer.length == buffer.byte_length
 
 
 def translations(event: E, buffer: TextBuffer, units: Iterable[Unit]) -> dict[Unit, E]:
