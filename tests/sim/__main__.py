@@ -62,7 +62,8 @@ def main(arguments: list[str]) -> int:
     mutants = commands.add_parser("mutants", help="prove that known-bad code is found")
     mutants.add_argument("--seeds", type=int, default=1000, help="seeds for each, at most")
     mutants.add_argument("--procs", type=int, default=2)
-    mutants.add_argument("--only", help="the name of one")
+    mutants.add_argument("--only", help="a part of the name of those to hunt")
+    mutants.add_argument("--share", action="store_true", help="and how many of 100 seeds find each")
     mutants.add_argument("--json", action="store_true")
 
     soak = commands.add_parser("soak", help="run fresh seeds for a time, and watch memory and descriptors")
@@ -73,7 +74,7 @@ def main(arguments: list[str]) -> int:
     if options.command == "mutants":
         from tests.sim import mutants as mutation
 
-        return mutation.main(options.seeds, options.procs, options.only, options.json)
+        return mutation.main(options.seeds, options.procs, options.only, options.json, share=options.share)
     quiet()
     if options.command == "run":
         return _run(options)

@@ -96,7 +96,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="if digest(covered) != stated:",
         new="if False:",
         why="TCP has a checksum already",
-        checkers=("NoInvention", "Accepted", "Converge", "Quiet", "AckTruth", "TextAtVersion"),
+        checkers=("NoInvention", "Accepted", "Converge", "Quiet", "FeedContinuity", "TextAtVersion"),
     ),
     Mutant(
         name="no digest check of text frames",
@@ -413,7 +413,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="if document.refused is None and not self._is_healing(document, request):",
         new="if document.refused is None:",
         why="every request is answered",
-        checkers=("HealedOnce",),
+        checkers=("HealedOnce", "Accepted"),
     ),
     Mutant(
         name="lost events leave documents trusted",
@@ -509,7 +509,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old='        self.resyncs += 1\n        self._resync("slow")\n        return self.next_body(now)\n',
         new="        self._position = log.first_offset\n        return self._next_update(now)\n",
         why="what is left of the log is better than nothing",
-        checkers=("TextAtVersion", "Converge"),
+        checkers=("FeedContinuity", "TextAtVersion", "Converge"),
     ),
     Mutant(
         name="the state is not filtered",
@@ -525,7 +525,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="key = (self._told, log.offset, self._body_key)",
         new="key = (self._told, log.offset, self._encoding)",
         why="observers at the same offset are thought to see the same",
-        checkers=("FilterHolds", "PositionValid", "TextAtVersion"),
+        checkers=("FilterHolds", "FeedContinuity", "PositionValid", "TextAtVersion"),
     ),
     Mutant(
         name="another principal's sessions shown",
