@@ -443,9 +443,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="excluded document journalled",
         target=f"{_SERVER}._keep",
-        old="    if self._context.is_refused(event.document):  # type: ignore[attr-defined]\n"
-        "        return\n",
-        new="",
+        old="if context.is_refused(alias) or not (is_known or isinstance(event, Close | DesignClose)):",
+        new="if False:",
         why="what was received is journalled, whatever becomes of it",
         checkers=("Secret",),
     ),
