@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from streamctx.vocabulary import Unit
 
 __all__ = ["positions_of", "without_surrogates"]
