@@ -322,4 +322,5 @@ class Client(Actor):
         session = self.session
         if not self.is_alive or session.state is ClientState.CLOSED:
             return True
-        return session.state is ClientState.ESTABLISHED and session.is_settled
+        is_answered = not session._unanswered and not session._anew_due
+        return session.state is ClientState.ESTABLISHED and session.is_settled and is_answered
