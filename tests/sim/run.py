@@ -342,10 +342,10 @@ class Run:
     def difference(self) -> str | None:
         """What is not equal yet; `None` once all is."""
         registry = self._hub()._registry
-        for held in registry:
-            is_honest = bool(self.watch.epochs[held.session.epoch].lineages)
-            if is_honest and held.owner is not None and not held.session.delivery.is_settled:
-                return f"not all that was sent to {held.session.session_id} is acknowledged"
+        for client in self.clients.values():
+            held = registry.get(client.session.session_id or "")
+            if client.is_alive and held is not None and not held.session.delivery.is_settled:
+                return f"not all that was sent to {client.plan.name} is acknowledged"
         for client in self.clients.values():
             if (
                 isinstance(client, Editor)
