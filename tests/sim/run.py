@@ -224,7 +224,7 @@ class Run:
         world.say("heal", "network", "")
         world.host.start()
         for link in world.links:
-            if link.actor.is_stranger:
+            if link.actor.is_stranger or not link.actor.is_alive:
                 link.client_leaves(None)
                 link.server_notices()
         for client in dict.fromkeys(self.clients.values()):
