@@ -44,6 +44,7 @@ class Effects:
         if refused > epoch.refused:
             epoch.refused = refused
             alias = getattr(event, "document", None) or 0
+            epoch.refused_at[alias] = sequence
             if epoch.is_undisturbed and not epoch.rotted and not session.context.is_refused(alias):
                 self._watch.fail("Accepted", f"number {sequence} of an honest client is refused: {event!r}")
 
@@ -58,7 +59,9 @@ class Effects:
         if not isinstance(message, Snapshot):
             return
         version, before = lineage.snapshots.get(message.document, (-1, 0))
-        is_needless = version == message.version and lineage.sender.is_under_way(before)
+        # What was refused after it asks for another one.
+        is_seen = epoch.refused_at.get(message.document, 0) < before
+        is_needless = version == message.version and is_seen and lineage.sender.is_under_way(before)
         has_room = self._watch.world.plan.limits.ring_events_max > _ROOMY_EVENTS
         if is_needless and has_room and epoch.is_undisturbed:
             self._watch.fail("HealedOnce", f"{message!r:.200}, and so was {before}")

@@ -198,6 +198,8 @@ class Epoch:
         """All numbers of the server below were taken by some client."""
         self.lease = 0
         self.refused = 0
+        self.refused_at: dict[int, int] = {}
+        """By document: the number of the last event that was refused."""
         self.rotted: set[str] = set()
         """Documents whose text was changed at the server behind its back."""
         self.unsynced: dict[int, None] = {}

@@ -170,7 +170,7 @@ _HARM: Final = (
     ("crash", 3),
     ("sleep", 3),
     ("vanish", 3),
-    ("diverge", 3),
+    ("diverge", 5),
     ("die", 2),
     ("twin", 2),
     ("ask again", 3),

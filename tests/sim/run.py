@@ -181,9 +181,9 @@ class Run:
             self.watch.diverged.add((held.session.epoch, document.alias))
             self.watch.diverged_uris.add(document.uri)
             self.watch.epochs[held.session.epoch].rotted.add(document.uri)
-            if isinstance(client, Editor) and dice.happens(0.7):
+            if isinstance(client, Editor) and dice.happens(0.9):
                 client.save_all()
-                if dice.happens(0.6):
+                if dice.happens(0.8):
                     # While it is being healed.
                     at = self.world.now + self.plan.latency_s * (2.0 + 1.3 * dice.odds())
                     self.world.at(at, lambda _: self._cut(client, dice, name))
