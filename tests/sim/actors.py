@@ -105,7 +105,8 @@ class Client(Actor):
             digest=plan.digest,
             unit=plan.unit,
             hash=plan.hash,
-            role=plan.role,  # type: ignore[arg-type]
+            # As of a literal: what is not the very default is written out.
+            role=sys.intern(plan.role),  # type: ignore[arg-type]
             token=plan.principal,
             limits=run.limits,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from streamctx.core.session.server_session import ServerSession
-from streamctx.wire.messages import Edit, Event, Snapshot
+from streamctx.wire.messages import Close, Edit, Event, Snapshot
 from tests.sim.ledger import Epoch, Lineage
 
 if TYPE_CHECKING:
@@ -45,7 +45,10 @@ class Effects:
             epoch.refused = refused
             alias = getattr(event, "document", None) or 0
             epoch.refused_at[alias] = sequence
-            if epoch.is_undisturbed and not epoch.rotted and not session.context.is_refused(alias):
+            # A client closes also what it gave the open of up for: that may have come before.
+            is_to_be_sure = isinstance(event, Close) and any(lineage.evicted for lineage in epoch.lineages)
+            is_told = session.context.is_refused(alias) or is_to_be_sure
+            if epoch.is_undisturbed and not epoch.rotted and not is_told:
                 self._watch.fail("Accepted", f"number {sequence} of an honest client is refused: {event!r}")
 
     def _check_base(self, session: ServerSession, event: Edit, before: tuple[int, int]) -> None:

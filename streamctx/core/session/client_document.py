@@ -16,7 +16,7 @@ HASHED_WHILE_BUSY_BYTES_MAX = 8_000_000
 class ClientDocument:
     """A document as the client has it: the authority for the server's copy.
 
-    `is_announced` says whether its `open` was sent in this epoch. `edits_unverified`
+    `is_announced` says whether its `open` was sent in this epoch, and not given up. `edits_unverified`
     counts edits since the last `version`. `open_sequence` and `text_sequence` are the
     numbers of the last `open`, and of the last `open` or `snapshot`, in this epoch;
     `refused_sequence` that of the last event of it that was refused. `saved_version` is the

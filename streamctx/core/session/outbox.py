@@ -100,9 +100,7 @@ class Outbox:
         due = self.snapshots_due.get(queued.alias)
         long_text = self._long_texts.get(queued.alias)
         if due is not None:
-            if isinstance(queued.message, Save):
-                self._drop_from(due, Save)  # All of them would speak of the snapshot's text.
-            due.append(queued)
+            self._put_behind(due, queued)
         elif long_text is not None:
             long_text.held.append(queued)
         else:
@@ -191,7 +189,9 @@ class Outbox:
             waiting += long_text.held
         dropped = [other for other in waiting if not keep(other.message)]
         due = self.snapshots_due.setdefault(alias, deque())
-        due.extend(other for other in waiting if keep(other.message))
+        for other in waiting:
+            if keep(other.message):
+                self._put_behind(due, other)
         self.events -= len(dropped)
         self.bytes -= sum(other.weight for other in dropped)
         return len(dropped)
@@ -213,6 +213,11 @@ class Outbox:
         self.events -= len(waiting) - len(kept)
         self.bytes -= sum(other.weight for other in waiting) - sum(other.weight for other in kept)
         return len(waiting) - len(kept)
+
+    def _put_behind(self, due: deque[Queued], queued: Queued) -> None:
+        if isinstance(queued.message, Save):
+            self._drop_from(due, Save)  # The last one says which version is on disk.
+        due.append(queued)
 
     def _drop_from(self, waiting: deque[Queued], kind: type[Message]) -> None:
         for other in [other for other in waiting if isinstance(other.message, kind)]:

@@ -158,8 +158,8 @@ class Outgoing:
         alias = document.alias
         if document.edits_unverified and document.refused is None:
             self.put_version(document, now, cause="count")
-        # Only now: that may have filled the outbox, so that the document's open was given up.
-        if document.refused is None and not document.is_announced and alias in self.outbox.snapshots_due:
+        # Only now: that may have filled the outbox. An open that was given up may have arrived all the same.
+        if document.refused is None and not document.open_sequence and alias in self.outbox.snapshots_due:
             self.outbox.forget(alias)  # The server has never heard of it.
         else:
             if alias in self.outbox.snapshots_due:
@@ -201,7 +201,7 @@ class Outgoing:
         for design in self.designs.values():
             self.enqueue(design, design.document, now)
         for queued in waiting:
-            if isinstance(queued.message, Mention) and queued.alias in self.outbox.snapshots_due:
+            if _outlives_snapshot(queued.message) and queued.alias in self.outbox.snapshots_due:
                 self.outbox.put(queued)
         self.outbox.states.mark_all_dirty()
 
@@ -253,6 +253,7 @@ class Outgoing:
         if isinstance(message, Open):
             if document.open_sequence == sequence:
                 document.is_announced = False
+                document.open_sequence = 0
                 self.collapse(document)
             return
         if isinstance(message, Save):
@@ -443,7 +444,7 @@ class Outgoing:
 
 
 def _outlives_snapshot(message: Message) -> bool:
-    return isinstance(message, Mention)
+    return isinstance(message, Mention | Save)
 
 
 def _well_formed_within(value: object) -> object:

@@ -741,7 +741,7 @@ def test_a_close_that_fills_the_outbox_does_not_bring_its_document_back() -> Non
         assert client.sent[-1][1] == Close(document=1)
 
 
-def test_a_close_before_which_the_open_was_given_up_is_not_sent() -> None:
+def test_a_close_before_which_the_open_was_given_up_is_sent_since_the_open_may_have_arrived() -> None:
     client = Client(limits=replace(DEFAULT_LIMITS, ring_events_max=3, window_events_max=4)).connect()
     client.session.open("file:///a", "", 0.0)
     client.session.edit(1, INSERT, 0.0)
@@ -751,6 +751,17 @@ def test_a_close_before_which_the_open_was_given_up_is_not_sent() -> None:
     client.session.close_document(1, 0.0)  # Its last hash does not fit, so everything gives way.
     assert types(client.pump()) == [Skip]
     client.acknowledge()
+    assert types(client.pump()) == [Close]
+
+
+def test_a_document_that_was_never_sent_is_closed_without_a_word() -> None:
+    client = Client(limits=replace(DEFAULT_LIMITS, ring_events_max=3, window_events_max=4)).connect()
+    client.session.open("file:///a", "", 0.0)
+    for _ in range(5):
+        client.session.edit(
+            1, INSERT, 0.0
+        )  # More than may wait: one open with the present text takes their place.
+    client.session.close_document(1, 0.0)
     assert client.pump() == []
 
 

@@ -90,6 +90,16 @@ def test_of_saves_that_follow_a_snapshot_only_the_last_is_kept() -> None:
     assert outbox.events == 1
 
 
+def test_the_last_save_outlives_that_a_snapshot_takes_the_place_of_all_else() -> None:
+    outbox = Outbox(9)
+    for message in (edit(0), Save(document=1, version=1), edit(1), Save(document=1, version=2), edit(2)):
+        outbox.put(queued(message))
+    outbox.collapse(1, keep=lambda message: isinstance(message, Save))
+    outbox.begin_snapshot(queued(Snapshot(document=1, version=3, length=0, hash="", text="")))
+    assert drained(outbox) == [Save(document=1, version=2)]
+    assert (outbox.events, outbox.bytes) == (0, 0)
+
+
 @pytest.mark.parametrize("is_announced", [False, True])
 def test_of_a_closed_document_at_most_the_close_is_left(is_announced: bool) -> None:
     outbox = Outbox(9)
