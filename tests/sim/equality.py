@@ -37,8 +37,10 @@ class Equality:
         """What is not equal yet; `None` once all is."""
         registry = self.registry
         for client in self.clients.values():
+            if not client.is_alive or client.session.state is not ClientState.ESTABLISHED:
+                continue
             held = registry.get(client.session.session_id or "")
-            if client.is_alive and held is not None and not held.session.delivery.is_settled:
+            if held is not None and not held.session.delivery.is_settled:
                 return f"not all that was sent to {client.plan.name} is acknowledged"
         for client in self.clients.values():
             if (

@@ -258,7 +258,7 @@ def _draw_steps(
     honest = [actor.name for actor in actors if actor.role != "rogue"]
     for name in producers:
         at = 0.0
-        for _ in range(dice.pick((22, 48, 75)) // len(producers)):
+        for _ in range(dice.pick((30, 65, 105)) // len(producers)):
             # Bursts, with pauses between.
             at += dice.pick((0.0, 0.0, 0.001, 0.01, 0.05, 0.3, 1.0)) * dice.odds()
             steps.append(Step(round(at % chaos_s, 6), name, dice.pick(_TYPING_PICKS), dice.draw() >> 32))
