@@ -623,9 +623,8 @@ class ClientSession:
         self.resumes += 1
         delivery.attach(now)
         delivery.resume_receiving(welcome.next)
-        delivery.send_heartbeat(
-            welcome.expects
-        )  # It goes before what is sent again, and speaks of none of that.
+        # It goes before what is sent again, and speaks of none of that.
+        delivery.send_heartbeat(welcome.expects)
         delivery.resume_sending(welcome.expects, welcome.ranges, now)
         self._outgoing.outbox.states.mark_all_dirty()
         for action in welcome.documents:
