@@ -181,6 +181,6 @@ def _take_feed(
     resubscribed = session.resubscribed
     original(session, subscription, message, now)
     if session.resubscribed > resubscribed:
-        watch.did_not_fit(session, message)
+        watch.views.did_not_fit(session, message)
     if subscription in session.subscriptions:
-        watch.fed(session, subscription, message)
+        watch.views.fed(session, subscription, message)

@@ -16,14 +16,12 @@ from streamctx.core.session.delivery import LOST_RANGES_MAX, Delivery
 from streamctx.core.session.server_session import JournalBatch, ServerSession
 from streamctx.errors import CloseCode, RemoteProtocolError
 from streamctx.hub.connection import Connection
-from streamctx.vocabulary import Unit
 from streamctx.wire.codec import client_decoder, server_decoder
 from streamctx.wire.messages import (
     DURABLE_TYPES,
     SUPERSEDABLE_TYPES,
     Ack,
     Close,
-    Cursor,
     DesignClose,
     Edit,
     ErrorMessage,
@@ -31,18 +29,13 @@ from streamctx.wire.messages import (
     Heartbeat,
     Hello,
     Mention,
-    Message,
     Nack,
     Open,
     Part,
     Save,
-    Selection,
     Skip,
     Snapshot,
     SupersedableEvent,
-    Sync,
-    Synced,
-    Update,
     Version,
     Welcome,
 )
@@ -52,24 +45,22 @@ from tests.sim.effects import Effects
 from tests.sim.handshakes import Doors, Greetings
 from tests.sim.ledger import SECRET, Epoch, Lineage, Violation, body_of
 from tests.sim.sender import Sender
+from tests.sim.views import Views
 
 if TYPE_CHECKING:
     from tests.sim.actors import Actor
     from tests.sim.network import Link
     from tests.sim.world import World
 
-__all__ = ["Watch", "is_inside"]
+__all__ = ["Watch"]
 
 _DURABLE = frozenset(DURABLE_TYPES)
 _SUPERSEDABLE: frozenset[type[object]] = frozenset(SUPERSEDABLE_TYPES)
 _TEXT_CHANGES: frozenset[type[object]] = frozenset({Open, Part, Edit, Snapshot, Version})
-_POSITIONED = (Cursor, Selection)
 _CLOSES: frozenset[type[object]] = frozenset({Close, DesignClose})
 _LINGER_S = 0.01
 _REPAIR_S = 3.5
 """So long after the network is well the last gap is closed: a NACK comes again after 2.4 s at most."""
-_UNIT_CODEC = {Unit.UTF_8: "utf-8", Unit.UTF_16: "utf-16-le", Unit.UTF_32: "utf-32-le"}
-_UNIT_WIDTH = {Unit.UTF_8: 1, Unit.UTF_16: 2, Unit.UTF_32: 4}
 
 
 class Watch:
@@ -93,7 +84,6 @@ class Watch:
         self.diverged_uris: set[str] = set()
         self.misplaced: set[ClientSession] = set()
         """Observers whose copies were made to lose their place."""
-        self.offsets: dict[tuple[ClientSession, int, str], int] = {}
         self.actors: dict[ClientSession, Actor] = {}
         self.link: Link | None = None
         """The connection whose input is being handled."""
@@ -103,6 +93,7 @@ class Watch:
         self._skip: Skip | None = None
         self.repaired_by = float("inf")
         """When, after the network has become well, the last gap is closed."""
+        self.views = Views(self)
         self.claims = Claims(self)
         self.effects = Effects(self)
         self.acks = 0
@@ -237,9 +228,7 @@ class Watch:
         if known is not None:
             lineage, epoch = known[0].fork(), known[1]
             epoch.lineages.append(lineage)
-            for (session, subscription, source), offset in list(self.offsets.items()):
-                if session is original:
-                    self.offsets[copy, subscription, source] = offset
+            self.views.forked(original, copy)
             self.lineage_of[copy._delivery] = lineage, epoch
 
     def evicted(self, delivery: Delivery, numbers: Iterable[int], freed: Iterable[int]) -> None:
@@ -603,104 +592,3 @@ class Watch:
             self.fail("FeedOrder", f"number {sequence} of the server, expected {lineage.taken}")
         lineage.taken = sequence + 1
         epoch.taken = max(epoch.taken, lineage.taken)
-
-    def fed(self, session: ClientSession, subscription: int, message: Message) -> None:
-        """An observer has taken a message of a feed."""
-        source: str = message.session  # type: ignore[attr-defined]
-        principal = session.settings.token
-        if self.principal_of[source] != principal:
-            self.fail("Isolation", f"{principal} is shown {source} of {self.principal_of[source]}")
-        self._check_continuity((session, subscription, source), message)
-        observed = session.observed.get((subscription, source))
-        if observed is None:
-            return
-        if isinstance(message, Update):
-            self._check_update(session, subscription, message)
-        elif isinstance(message, Synced) and observed.is_synced:
-            for alias in observed.documents:
-                self._check_observed_text(session, subscription, source, alias)
-
-    def _check_continuity(self, key: tuple[ClientSession, int, str], message: Message) -> None:
-        if isinstance(message, Sync):
-            self.offsets[key] = message.offset
-        elif isinstance(message, Update):
-            if message.from_ != self.offsets.get(key):
-                self.fail("FeedContinuity", f"update from {message.from_} after {self.offsets.get(key)}")
-            self.offsets[key] = message.to
-
-    def did_not_fit(self, session: ClientSession, message: Message) -> None:
-        """An observer threw its copy away, because what came does not fit it."""
-        if not self.diverged_uris and session not in self.misplaced:
-            self.fail("FeedContinuity", f"a copy is not fit for {message!r:.300}")
-
-    def _check_update(self, session: ClientSession, subscription: int, update: Update) -> None:
-        subscribe = session.subscriptions[subscription]
-        observed = session.observed[subscription, update.session]
-        touched: dict[int, None] = {}
-        for event in update.events:
-            kind = type(event)
-            if kind in _SUPERSEDABLE and not subscribe.presence:
-                self.fail("FilterHolds", f"{event!r} without presence")
-            alias = getattr(event, "document", None)
-            if alias is None:
-                continue
-            document = observed.documents.get(alias)
-            if (
-                subscribe.documents is not None
-                and document is not None
-                and not document.uri.endswith("/0.py")
-            ):
-                self.fail("FilterHolds", f"{document.uri} under {subscribe.documents}")
-            if kind in _TEXT_CHANGES:
-                touched[alias] = None
-            elif kind in _POSITIONED and document is not None:
-                self._check_positions(event, document.uri, session.settings.unit)
-                # A stranger opens a document anew at a lower version.
-                is_honest = not document.uri.startswith("file:///rogue/")
-                is_ahead = is_honest and event.version > document.version  # type: ignore[union-attr]
-                if is_ahead and not document.is_stale and not document.is_receiving:
-                    self.fail("PositionValid", f"{event!r}, the text is at {document.version}")
-        if observed.is_synced:
-            for alias in touched:
-                self._check_observed_text(session, subscription, update.session, alias)
-
-    def _check_observed_text(
-        self, session: ClientSession, subscription: int, source: str, alias: int
-    ) -> None:
-        document = session.observed[subscription, source].documents.get(alias)
-        if document is None or document.buffer is None or document.is_stale or document.is_receiving:
-            return
-        if document.uri in self.diverged_uris:
-            return
-        texts = self.texts.get((document.uri, document.version))
-        if texts is None and document.uri.startswith("file:///rogue/"):
-            return
-        text = document.buffer.text()
-        if SECRET in text:
-            self.fail("Secret", f"{document.uri} is shown")
-        if texts is None or text not in texts:
-            self.fail(
-                "TextAtVersion",
-                f"an observer has {document.uri} at {document.version} as {text[:200]!r}, not {texts!r:.300}",
-            )
-
-    def _check_positions(self, event: object, uri: str, unit: Unit) -> None:
-        texts = self.texts.get((uri, event.version))  # type: ignore[attr-defined]
-        if texts is None or uri in self.diverged_uris:
-            return
-        if isinstance(event, Cursor):
-            spans: list[tuple[int, int]] = [event.position]
-        else:
-            assert isinstance(event, Selection)
-            spans = [point for span in event.ranges for point in (span[:2], span[2:])]
-        if not any(all(is_inside(text, point, unit) for point in spans) for text in texts):
-            self.fail("PositionValid", f"{event!r} of {uri}, texts {texts!r:.300}")
-
-
-def is_inside(text: str, point: tuple[int, int], unit: Unit) -> bool:
-    """Whether a position is in a text, by the plainest way to find out."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    line, character = point
-    if line >= len(lines):
-        return False
-    return character <= len(lines[line].encode(_UNIT_CODEC[unit])) // _UNIT_WIDTH[unit]
