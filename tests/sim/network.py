@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from tests.sim.ledger import Epoch, Lineage
     from tests.sim.world import World
 
-__all__ = ["Direction", "Fates", "Link"]
+__all__ = ["LATE_S", "Direction", "Fates", "Link"]
 
 _HIGH_WATER_BYTES = 64 * 1024
 _ABORT_BYTES = 8 * 1024 * 1024
-_LATE_S = 2.0
+LATE_S = 2.0
+"""So much later than others a message comes at most."""
 _IDENTITY_BYTES = 24
 _KINDS = ("loss", "duplicate", "flip", "truncate", "late", "cut")
 _NEVER = -1.0
@@ -161,9 +162,7 @@ class Direction:
         if "truncate" in kinds:
             message = message[: dice.below(len(message) or 1)]
         if "late" in kinds:
-            world.at(
-                world.now + world.plan.latency_s + _LATE_S * dice.odds() ** 2, self._arrive_late, message
-            )
+            world.at(world.now + world.plan.latency_s + LATE_S * dice.odds() ** 2, self._arrive_late, message)
         else:
             self._put(message)
         if "duplicate" in kinds:

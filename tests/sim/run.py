@@ -17,6 +17,7 @@ from tests.sim.dice import Dice
 from tests.sim.editor import Editor
 from tests.sim.equality import Equality
 from tests.sim.ledger import Violation
+from tests.sim.network import LATE_S
 from tests.sim.plan import Plan, Step
 from tests.sim.rogue import Rogue
 from tests.sim.watch import Watch
@@ -62,6 +63,7 @@ class Run:
         self.watch.world = world
         world.trace = trace
         self.harms: Counter[str] = Counter()
+        self.healed_at = 0.0
         self.clients: dict[str, Client] = {}
         self.rogues: dict[str, Rogue] = {}
         self._copies = 0
@@ -204,6 +206,7 @@ class Run:
         """Whatever went wrong goes wrong no more."""
         world = self.world
         world.is_healed = True
+        self.healed_at = world.now
         self.watch.heal()
         world.say("heal", "network", "")
         world.host.start()
@@ -273,7 +276,8 @@ class Run:
     def _require_quiet(self) -> None:
         """Nothing but heartbeats, and the same state after it."""
         world = self.world
-        world.run(world.now + 0.5)
+        # What was late before the network was well may come until then.
+        world.run(max(world.now + 0.5, self.healed_at + LATE_S + 0.5))
         messages, steps = world.messages, world.steps
         world.run(world.now + _QUIET_S)
         links = sum(1 for link in world.links if link.is_client_open and link.is_server_open)
