@@ -571,7 +571,8 @@ class LiveContext:
             try:
                 self._show_checked(key, sequence, event, document)
             except EventRefused:
-                self.counters.refused += 1
+                # The text may be what is wrong: it waits for the next one.
+                self._presence.park(key, sequence, event)
 
     # Design documents.
 

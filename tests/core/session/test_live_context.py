@@ -527,7 +527,7 @@ def counts(context: Context) -> dict[str, int]:
         ([], [open_("abc"), cursor(2), cursor(3)], {"applied": 1, "superseded": 1, "waiting": 1}),
         ([], [open_("abc"), cursor(2), cursor(1)], {"applied": 2, "superseded": 1}),
         ([], [open_("abc"), cursor(2), edit(1)], {"applied": 3}),
-        ([], [open_("abc"), cursor(2, 9), edit(1)], {"applied": 2, "refused": 1}),
+        ([], [open_("abc"), cursor(2, 9), edit(1)], {"applied": 2, "waiting": 1}),
         ([], [open_("abc"), cursor(2), Close(document=1)], {"applied": 2, "superseded": 1}),
         ([], [open_("abc"), Focus(document=1), Close(document=1)], {"applied": 3}),
         (
