@@ -287,8 +287,7 @@ class ReceiveWindow(Generic[Item]):
         Raises:
             RemoteProtocolError: If it is not positive or above 2^53.
         """
-        if not 1 <= next_sequence <= INTEGER_MAX + 1:
-            raise _bad_sequence(f"next sequence {next_sequence} is out of range")
+        _check_next(next_sequence)
         if next_sequence > self._seen_stop:
             self._seen_stop = next_sequence
 
@@ -300,8 +299,7 @@ class ReceiveWindow(Generic[Item]):
         Raises:
             RemoteProtocolError: If `next_sequence` is not positive or above 2^53.
         """
-        if not 1 <= next_sequence <= INTEGER_MAX + 1:
-            raise _bad_sequence(f"next sequence {next_sequence} is out of range")
+        _check_next(next_sequence)
         self._promised_stop = max(self.known_stop, next_sequence)
         self._seen_stop = self._expected
 
@@ -368,6 +366,11 @@ class ReceiveWindow(Generic[Item]):
         if self._number_of_slot[slot] < sequence:
             self._number_of_slot[slot] = sequence
             self._digest_of_slot[slot] = int.from_bytes(digest, "big")
+
+
+def _check_next(sequence: int) -> None:
+    if not 1 <= sequence <= INTEGER_MAX + 1:
+        raise _bad_sequence(f"next sequence {sequence} is out of range")
 
 
 def _bad_sequence(message: str) -> RemoteProtocolError:
