@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import streamctx
-from tests.chaos.editing import check_copies, converge, editors, type_until
+from tests.chaos.editing import check_copies, converge, editors, typing
 from tests.chaos.faults import random_plan
 from tests.chaos.process import ServerProcess, server_process
 from tests.chaos.proxy import fault_proxy
@@ -67,12 +67,8 @@ async def _round(server: ServerProcess, number: int) -> tuple[int, int]:
             for editor in found:
                 await editor.client.flush()
             proxy.harm()
-            is_over = asyncio.Event()
-            async with asyncio.TaskGroup() as group:
-                for editor in found:
-                    group.create_task(type_until(editor, is_over, 0.05))
+            async with typing(found, 0.05):
                 await asyncio.sleep(_TYPING_S)
-                is_over.set()
             await check_copies(found, server.arena, [observation])
             proxy.heal()
             await converge(found, server.arena, [observation], within_s=_EQUAL_S)

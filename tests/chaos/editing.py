@@ -16,7 +16,7 @@ from streamctx.client.observation import Observation
 from streamctx.vocabulary import Encoding
 from tests.hostile.arena import Arena
 
-__all__ = ["Copy", "Editor", "check_copies", "converge", "editors", "find_difference", "type_until"]
+__all__ = ["Copy", "Editor", "check_copies", "converge", "editors", "find_difference", "type_until", "typing"]
 
 _PIECES = ("a", "word ", "\n", "    return x\n", "é", "😀", "tres\n\nlines", "=" * 70)
 _TEXT_MAX = 3000
@@ -117,6 +117,17 @@ async def type_until(editor: Editor, is_over: asyncio.Event, interval_s: float) 
         if is_over.is_set():
             return
         await asyncio.sleep(editor.random.uniform(0.5, 1.5) * interval_s)
+
+
+@contextlib.asynccontextmanager
+async def typing(found: Iterable[Editor], interval_s: float) -> AsyncIterator[None]:
+    """All type while the block runs, every so often."""
+    is_over = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for editor in found:
+            group.create_task(type_until(editor, is_over, interval_s))
+        yield
+        is_over.set()
 
 
 async def converge(

@@ -11,7 +11,7 @@ import pytest
 import streamctx
 from streamctx.client.observation import Observation
 from streamctx.limits import Limits
-from tests.chaos.editing import Editor, check_copies, converge, editors, type_until
+from tests.chaos.editing import Editor, check_copies, converge, editors, typing
 from tests.chaos.faults import Fault, random_plan
 from tests.chaos.process import ServerProcess, server_process
 from tests.chaos.proxy import fault_proxy
@@ -102,15 +102,11 @@ async def _type_for(
     duration_s: float, found: Sequence[Editor], server: ServerProcess, observations: Sequence[Observation]
 ) -> int:
     """Have all type, and look whether any copy is ever wrong; returns how many copies were seen."""
-    is_over = asyncio.Event()
     loop = asyncio.get_running_loop()
     deadline = loop.time() + duration_s
     seen = 0
-    async with asyncio.TaskGroup() as group:
-        for editor in found:
-            group.create_task(type_until(editor, is_over, 0.02))
+    async with typing(found, 0.02):
         while loop.time() < deadline:
             await asyncio.sleep(0.5)
             seen += await check_copies(found, server.arena, observations)
-        is_over.set()
     return seen

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import email.utils
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 import streamctx
 from streamctx.limits import Limits
-from tests.chaos.editing import Editor, converge, editors, type_until
+from tests.chaos.editing import converge, editors, typing
 from tests.chaos.packages import missing
 from tests.chaos.process import ServerProcess, client_process, server_process
 from tests.chaos.report import report
@@ -74,16 +73,6 @@ class _Work:
     frames: float
 
 
-@contextlib.asynccontextmanager
-async def _typing(found: Sequence[Editor]) -> AsyncIterator[None]:
-    is_over = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        for editor in found:
-            group.create_task(type_until(editor, is_over, _INTERVAL_S))
-        yield
-        is_over.set()
-
-
 async def _measure(server: ServerProcess, jumps: Sequence[tuple[_Clock, int]], interval_s: float) -> _Work:
     """Make the jumps, and see what the server does meanwhile."""
     loop = asyncio.get_running_loop()
@@ -128,7 +117,7 @@ async def test_wall_clocks_that_jump_by_an_hour_change_nothing(tmp_path: Path) -
         streamctx.connect(server.url, server.token, role="observe", limits=LIMITS) as watcher,
         await watcher.observe("*") as observation,
     ):
-        async with _typing(found):
+        async with typing(found, _INTERVAL_S):
             quiet = await _measure(server, [(clock, 0)], _QUIET_S)
             before = await server.metrics()
             jumping = await _measure(server, [(clock, jump) for jump in _JUMPS_S], _JUMP_INTERVAL_S)
@@ -164,7 +153,7 @@ async def test_all_clocks_of_the_server_that_jump_by_an_hour_end_no_session(tmp_
         streamctx.connect(server.url, server.token, role="observe", limits=LIMITS) as watcher,
         await watcher.observe("*") as observation,
     ):
-        async with _typing(found):
+        async with typing(found, _INTERVAL_S):
             quiet = await _measure(server, [(clock, 0)], _QUIET_S)
             before = await server.metrics()
             jumping = await _measure(server, [(clock, _HOUR_S)], _QUIET_S)

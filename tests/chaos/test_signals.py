@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ from streamctx.wire.messages import (
     Synced,
     Update,
 )
-from tests.chaos.editing import Editor, converge, editors, type_until
+from tests.chaos.editing import converge, editors, typing
 from tests.chaos.process import ServerProcess, server_process
 from tests.chaos.report import report
 from tests.chaos.scale import CLIENTS
@@ -39,17 +39,6 @@ _QUICK = Limits(reconnect_delay_max_s=2.0)
 """Over so long the clients of a server that drains spread their return."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
-
-
-@contextlib.asynccontextmanager
-async def _typing(found: Sequence[Editor]) -> AsyncIterator[None]:
-    """All type while the block runs."""
-    is_over = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        for editor in found:
-            group.create_task(type_until(editor, is_over, _INTERVAL_S))
-        yield
-        is_over.set()
 
 
 class _Witness:
@@ -116,7 +105,7 @@ async def test_sigterm_under_load_loses_nothing_and_clients_find_the_next_server
         found = await stack.enter_async_context(editors(server.url, server.token, CLIENTS, limits=_QUICK))
         watcher = await stack.enter_async_context(streamctx.connect(server.url, server.token, role="observe"))
         observation = await watcher.observe("*")
-        async with _typing(found):
+        async with typing(found, _INTERVAL_S):
             async with _witness(server) as witness, asyncio.TaskGroup() as group:
                 for work in (witness.produce, witness.listen, witness.observe):
                     group.create_task(work())
@@ -157,7 +146,7 @@ async def test_second_sigterm_ends_the_server_at_once(tmp_path: Path) -> None:
         server_process(tmp_path) as server,
         editors(server.url, server.token, 3, limits=DEFAULT_LIMITS) as found,
         server.arena.greeted() as stubborn,
-        _typing(found),
+        typing(found, _INTERVAL_S),
     ):
         server.send_signal(signal.SIGTERM)
         await stubborn.find(GoAway)
@@ -182,7 +171,7 @@ async def test_clients_ride_out_a_stopped_server(tmp_path: Path, limits: Limits,
         streamctx.connect(server.url, server.token, role="observe", limits=limits) as watcher,
         await watcher.observe("*") as observation,
     ):
-        async with _typing(found):
+        async with typing(found, _INTERVAL_S):
             await asyncio.sleep(0.5)
             server.send_signal(signal.SIGSTOP)
             await asyncio.sleep(stopped_s)
