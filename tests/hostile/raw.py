@@ -23,12 +23,23 @@ from streamctx.wire.messages import (
     Hello,
     Message,
     Open,
+    Resume,
     ServerMessage,
     Welcome,
 )
 from tests.server.raw_client import RawClient, frame
 
-__all__ = ["HELLO", "Closed", "Raw", "binary_frame", "body_of", "hash_of", "opening", "text_frame"]
+__all__ = [
+    "HELLO",
+    "Closed",
+    "Raw",
+    "binary_frame",
+    "body_of",
+    "hash_of",
+    "opening",
+    "resuming",
+    "text_frame",
+]
 
 TIMEOUT_S: Final = 10.0
 SUBPROTOCOLS: Final = {Encoding.MSGPACK: "streamctx.v1", Encoding.JSON: "streamctx.v1.json"}
@@ -87,6 +98,15 @@ class Raw:
         self._received = welcome.next - 1
         self.session = welcome.session
         await self.send(self._heartbeat(1))
+        return welcome
+
+    async def answer(self, hello: Hello) -> Welcome | Closed:
+        """Say HELLO; how that ends."""
+        await self.send(hello)
+        try:
+            welcome: Welcome = await self.find(Welcome)
+        except Closed as closed:
+            return closed
         return welcome
 
     def frame_of(self, message: Message | bytes, *, sequence: int = 0, stream: int = 0) -> bytes:
@@ -199,6 +219,18 @@ def text_frame(rest: str) -> bytes:
 def hash_of(text: str) -> str:
     """The hash of a text."""
     return hash_bytes(text.encode(), HashAlgorithm.XXH3_64)
+
+
+def resuming(welcome: Welcome, attempt: int = 2, **fields: Any) -> Hello:
+    """A HELLO that resumes what a WELCOME began; `fields` are other ones of `resume`."""
+    good: dict[str, Any] = {
+        "session": welcome.session,
+        "secret": welcome.secret,
+        "epoch": welcome.epoch,
+        "expects": 1,
+        "next": welcome.expects,
+    }
+    return msgspec.structs.replace(HELLO, attempt=attempt, resume=Resume(**(good | fields)))
 
 
 def opening(alias: int, text: str = "", *, uri: str | None = None, version: int = 1) -> Open:

@@ -18,7 +18,6 @@ from streamctx.vocabulary import Encoding
 from streamctx.wire.messages import (
     ErrorMessage,
     Focus,
-    Hello,
     Message,
     Resume,
     Subscribe,
@@ -184,7 +183,7 @@ async def test_scopes_decide_about_roles(two: Two) -> None:
             in_hello = msgspec.structs.replace(hello, auth=_TOKENS[token])
             for request_token, greeting in ((_TOKENS[token], hello), (None, in_hello)):
                 async with two.ann.raw(token=request_token) as raw:
-                    answer = await _answer(raw, greeting)
+                    answer = await raw.answer(greeting)
                     if role in roles:
                         assert isinstance(answer, Welcome)
                     else:
@@ -210,12 +209,3 @@ async def test_one_principal_cannot_disturb_the_session_of_another(two: Two) -> 
         assert not errors
     response = await two.ann.get(f"/v1/sessions/{two.ann_session.session}/documents/1")
     assert b"ann's text" in response.body
-
-
-async def _answer(raw: Raw, hello: Hello) -> Welcome | Closed:
-    await raw.send(hello)
-    try:
-        welcome: Welcome = await raw.find(Welcome)
-    except Closed as closed:
-        return closed
-    return welcome

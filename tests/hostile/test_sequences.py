@@ -14,13 +14,12 @@ from streamctx.wire.messages import (
     Hello,
     Message,
     Nack,
-    Resume,
     Skip,
     Subscribe,
     Welcome,
 )
 from tests.hostile.arena import Arena
-from tests.hostile.raw import HELLO, Closed, Raw, body_of, opening
+from tests.hostile.raw import HELLO, Closed, Raw, body_of, opening, resuming
 
 __all__: list[str] = []
 
@@ -34,25 +33,9 @@ def _ack(received: int = 1, **fields: object) -> Ack:
     return Ack(**(good | fields))  # type: ignore[arg-type]
 
 
-def _resuming(welcome: Welcome, attempt: int = 2, **fields: object) -> Hello:
-    good = {
-        "session": welcome.session,
-        "secret": welcome.secret,
-        "epoch": welcome.epoch,
-        "expects": 1,
-        "next": welcome.expects,
-    }
-    return msgspec.structs.replace(HELLO, attempt=attempt, resume=Resume(**(good | fields)))  # type: ignore[arg-type]
-
-
 async def _attempt(arena: Arena, hello: Hello, encoding: Encoding = Encoding.MSGPACK) -> Welcome | Closed:
     async with arena.raw(encoding) as raw:
-        await raw.send(hello)
-        try:
-            welcome: Welcome = await raw.find(Welcome)
-        except Closed as closed:
-            return closed
-        return welcome
+        return await raw.answer(hello)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +150,7 @@ async def test_second_producer_with_a_stale_attempt_is_answered_with_4010(arena:
     async with arena.greeted(hello=msgspec.structs.replace(HELLO, attempt=5)) as raw:
         welcome = await _welcome_of(raw)
         for attempt in (1, 4, 5):
-            closed = await _attempt(arena, _resuming(welcome, attempt))
+            closed = await _attempt(arena, resuming(welcome, attempt))
             assert isinstance(closed, Closed)
             assert (closed.code, closed.last_error) == (4010, "superseded")
         # The owner has not noticed.
@@ -185,13 +168,13 @@ async def test_copied_secret_is_of_use_once_and_the_loser_is_told(arena: Arena) 
     async with arena.raw() as owner, arena.raw() as thief:
         welcome = await owner.greet()
         await owner.applied(await owner.push(opening(1, "text")))
-        stolen = await thief.greet(_resuming(welcome, 2, next=2))
+        stolen = await thief.greet(resuming(welcome, 2, next=2))
         assert (stolen.verdict, stolen.session) == ("resumed", welcome.session)
         assert stolen.secret != welcome.secret
         closed = await owner.closed()
         assert (closed.code, closed.last_error) == (4010, "superseded")
         # The old secret is nothing now: a new session, and one answer for all that cannot be resumed.
-        again = await _attempt(arena, _resuming(welcome, 3, next=2))
+        again = await _attempt(arena, resuming(welcome, 3, next=2))
         assert isinstance(again, Welcome)
         assert again.verdict == "rejected"
         assert again.session != welcome.session
@@ -227,13 +210,13 @@ async def test_resume_that_does_not_fit_is_rejected_with_one_answer(arena: Arena
             {"next": 3, "lost": ((1, 5),)},
         )
         for fields in changes:
-            answer = await _attempt(arena, _resuming(welcome, 2, **({"next": 3} | fields)))
+            answer = await _attempt(arena, resuming(welcome, 2, **({"next": 3} | fields)))
             assert isinstance(answer, Welcome), fields
             assert answer.session not in (welcome.session, other_welcome.session)
             assert not answer.documents
             answers.add((answer.verdict, answer.reason, answer.expects, answer.next, answer.lost))
         assert answers == {("rejected", answers.copy().pop()[1], 1, 1, ())}
-        answer = await _attempt(arena, _resuming(welcome, 2, next=3), Encoding.JSON)
+        answer = await _attempt(arena, resuming(welcome, 2, next=3), Encoding.JSON)
         assert isinstance(answer, Welcome)
         assert answer.verdict == "rejected"
         # None of them has taken the session.
@@ -253,7 +236,7 @@ async def test_resume_with_absurd_numbers_is_truthful_and_bounded(arena: Arena) 
             welcome = await raw.greet()
             await raw.applied(await raw.push(Focus()))
         async with arena.raw() as raw:
-            hello = _resuming(welcome, 2, next=next_, lost=lost, documents=tuple(range(1, 1025)))
+            hello = resuming(welcome, 2, next=next_, lost=lost, documents=tuple(range(1, 1025)))
             await raw.send(hello)
             answer = await raw.find(Welcome)
             assert answer.verdict == ("resynced" if answer.lost else "resumed")
@@ -280,6 +263,6 @@ async def test_close_with_1000_ends_the_session_and_nothing_else_does(arena: Are
             await raw.applied(await raw.push(Focus()))
             await raw.client.send(b"\x88\x82" + bytes(4) + code.to_bytes(2, "big"))
             await raw.closed()
-        answer = await _attempt(arena, _resuming(welcome, 2, next=2))
+        answer = await _attempt(arena, resuming(welcome, 2, next=2))
         assert isinstance(answer, Welcome)
         assert answer.verdict == ("resumed" if is_kept else "rejected")

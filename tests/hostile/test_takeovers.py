@@ -20,14 +20,13 @@ from streamctx.wire.messages import (
     Hello,
     Open,
     Part,
-    Resume,
     Subscribe,
     Subscribed,
     Synced,
     Welcome,
 )
 from tests.hostile.arena import LIMITS, Arena, log_faults, neighbour
-from tests.hostile.raw import HELLO, Closed, hash_of, opening
+from tests.hostile.raw import HELLO, Closed, hash_of, opening, resuming
 from tests.hub.peers import Stage
 
 __all__: list[str] = []
@@ -35,25 +34,9 @@ __all__: list[str] = []
 _TOKENS = ("a" * 40, "b" * 40)
 
 
-def _resuming(welcome: Welcome, attempt: int, **fields: Any) -> Hello:
-    good: dict[str, Any] = {
-        "session": welcome.session,
-        "secret": welcome.secret,
-        "epoch": welcome.epoch,
-        "expects": 1,
-        "next": welcome.expects,
-    }
-    return msgspec.structs.replace(HELLO, attempt=attempt, resume=Resume(**(good | fields)))
-
-
 async def _attempt(arena: Arena, hello: Hello, *, token: str | None = "") -> Welcome | Closed:
     async with arena.raw(token=token) as raw:
-        await raw.send(hello)
-        try:
-            welcome: Welcome = await raw.find(Welcome)
-        except Closed as closed:
-            return closed
-        return welcome
+        return await raw.answer(hello)
 
 
 @pytest.mark.asyncio
@@ -65,7 +48,7 @@ async def test_of_many_that_race_for_a_session_one_has_it_in_the_end(arena: Aren
         connections = await asyncio.gather(*(raw.__aenter__() for raw in raws))
         # Half of them with one number, the others each with another, all in one instant.
         attempts = [50] * 10 + list(range(41, 51))
-        hellos = [_resuming(welcome, attempt, next=2) for attempt in attempts]
+        hellos = [resuming(welcome, attempt, next=2) for attempt in attempts]
         await asyncio.gather(*(raw.send(hello) for raw, hello in zip(connections, hellos, strict=True)))
 
         async def outcome(raw: Any) -> tuple[str, int]:
@@ -95,14 +78,14 @@ async def test_resume_needs_a_token_besides_the_secret(arena: Arena) -> None:
     async with arena.raw() as owner:
         welcome = await owner.greet()
         await owner.applied(await owner.push(opening(1, "text")))
-        hello = _resuming(welcome, 2, next=2)
+        hello = resuming(welcome, 2, next=2)
         for auth in (None, "", "w" * 43, welcome.secret, welcome.session):
             closed = await _attempt(arena, msgspec.structs.replace(hello, auth=auth), token=None)
             assert isinstance(closed, Closed)
             assert (closed.code, closed.last_error) == (4003, "unauthorized")
         # A secret is no token, nor the other way round.
         assert (await arena.get("/v1/sessions", token=welcome.secret)).status == 401
-        answer = await _attempt(arena, _resuming(welcome, 2, next=2, secret=arena.token))
+        answer = await _attempt(arena, resuming(welcome, 2, next=2, secret=arena.token))
         assert isinstance(answer, Welcome)
         assert answer.verdict == "rejected"
         await owner.send(Focus(), sequence=2)
@@ -114,13 +97,13 @@ async def test_recorded_connection_that_is_played_again_changes_nothing(arena: A
     async with arena.raw() as first:
         welcome = await first.greet()
         await first.applied(await first.push(opening(1, "text")))
-    resuming = _resuming(welcome, 2, next=2)
+    recorded = resuming(welcome, 2, next=2)
     async with arena.raw() as second:
-        again = await second.greet(resuming)
+        again = await second.greet(recorded)
         await second.send(Focus(), sequence=2)
         await second.applied(2)
         before = await arena.session(second)
-        for hello in (HELLO, resuming):
+        for hello in (HELLO, recorded):
             async with arena.raw() as thief:
                 await thief.send(hello)
                 try:
@@ -146,7 +129,7 @@ async def test_takeover_in_the_middle_of_a_text_loses_nothing_and_the_loser_adds
         welcome = await loser.greet()
         await loser.push(announced, Part(document=1, version=1, index=0, text=text[:50_000]))
         await loser.applied(2)
-        await winner.greet(_resuming(welcome, 2, next=3))
+        await winner.greet(resuming(welcome, 2, next=3))
         await loser.send(Part(document=1, version=1, index=1, text="z" * 50_000), sequence=3)
         assert (await loser.closed()).code == 4010
         await winner.send(Part(document=1, version=1, index=1, text=text[50_000:]), sequence=3)
@@ -164,7 +147,7 @@ async def test_secret_of_a_session_that_ended_is_nothing(arena: Arena) -> None:
         await raw.closed()
     answers = []
     for session in (welcome.session, "unknown"):
-        answer = await _attempt(arena, _resuming(welcome, 2, next=2, session=session))
+        answer = await _attempt(arena, resuming(welcome, 2, next=2, session=session))
         assert isinstance(answer, Welcome)
         answers.append(
             (answer.verdict, answer.reason, answer.expects, answer.next, answer.lost, answer.documents)
@@ -239,7 +222,7 @@ async def test_token_that_was_replaced_opens_nothing_any_more(log: list[str]) ->
                 assert (await old.get(path)).status == 401
             async with old.tcp() as client:
                 assert (await client.upgrade(f"Authorization: Bearer {_TOKENS[0]}")).status == 401
-            hello = _resuming(welcome, 2, next=2)
+            hello = resuming(welcome, 2, next=2)
             closed = await _attempt(new, msgspec.structs.replace(hello, auth=_TOKENS[0]), token=None)
             assert isinstance(closed, Closed)
             assert (closed.code, closed.last_error) == (4003, "unauthorized")
