@@ -6,10 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
-from websockets.protocol import State
-from websockets.server import ServerProtocol
 
-from streamctx.server.frames import BINARY, TEXT, frame_head, is_between_messages, take_messages
+from streamctx.server.frames import BINARY, TEXT, frame_head, take_messages
+from tests.server.two_parsers import by_fast_path, by_library
 
 __all__: list[str] = []
 
@@ -54,47 +53,6 @@ _heads = st.lists(st.tuples(st.integers(0, 11), st.sampled_from([2, 4, 6, 8, 10,
 """Where to cut besides: so many bytes into a frame, which is where its head, or a part of that, ends."""
 
 
-def _parse_all(pieces: list[bytes]) -> tuple[list[bytes], bool]:
-    """What the full parser makes of it: payloads of all frames, and whether it failed."""
-    protocol = ServerProtocol(state=State.OPEN, max_size=_MESSAGE_BYTES_MAX)
-    payloads = []
-    for piece in pieces:
-        protocol.receive_data(piece)
-        payloads += [_seen(event) for event in protocol.events_received() if isinstance(event, Frame)]
-    return payloads, protocol.parser_exc is not None
-
-
-def _seen(frame: Frame) -> bytes:
-    return bytes((frame.opcode,)) + bytes(frame.data)
-
-
-def _parse_fast_first(pieces: list[bytes]) -> tuple[list[bytes], bool]:
-    """The same by the fast path as long as it wants, then by the full parser."""
-    protocol = ServerProtocol(state=State.OPEN, max_size=_MESSAGE_BYTES_MAX)
-    payloads: list[bytes] = []
-    tail = b""
-    is_fast = True
-    for piece in pieces:
-        data = tail + piece
-        tail = b""
-        if is_fast:
-            messages: list[bytes | str] = []
-            offset, is_incomplete = take_messages(data, _MESSAGE_BYTES_MAX, messages)
-            for message in messages:
-                if isinstance(message, str):
-                    payloads.append(bytes((Opcode.TEXT,)) + message.encode())
-                else:
-                    payloads.append(bytes((Opcode.BINARY,)) + message)
-            data = data[offset:]
-            if is_incomplete:
-                tail, data = data, b""
-        if data:
-            protocol.receive_data(data)
-            payloads += [_seen(event) for event in protocol.events_received() if isinstance(event, Frame)]
-            is_fast = is_between_messages(protocol)
-    return payloads, protocol.parser_exc is not None
-
-
 @given(st.lists(_frames, max_size=12), st.lists(st.integers(0, 100_000), max_size=8), _heads)
 @example([_frame(0x89, b"p" * 50, mask=b"\x82\x90\x00\x00")], [], [(0, 2)])
 @example([_frame(0x02, b"p" * 50), _frame(0x80, b"q" * 50, mask=b"\x82\x90\x00\x00")], [], [(1, 2)])
@@ -107,12 +65,12 @@ def test_fast_path_sees_what_the_full_parser_sees_under_any_split(
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     pieces = [data[start:stop] for start, stop in itertools.pairwise(edges)]
 
-    assert _parse_fast_first(pieces) == _parse_all([data])
+    assert by_fast_path(pieces, _MESSAGE_BYTES_MAX) == by_library([data], _MESSAGE_BYTES_MAX)
 
 
 @given(st.binary(max_size=64))
 def test_any_bytes_are_seen_as_the_full_parser_sees_them(data: bytes) -> None:
-    assert _parse_fast_first([data]) == _parse_all([data])
+    assert by_fast_path([data], _MESSAGE_BYTES_MAX) == by_library([data], _MESSAGE_BYTES_MAX)
 
 
 def test_plain_frames_are_taken_and_the_start_of_the_next_is_left() -> None:

@@ -5,12 +5,9 @@ Source: RFC 6455 section 5.2.
 
 from __future__ import annotations
 
-from websockets.frames import Frame, Opcode
-from websockets.protocol import State
-from websockets.server import ServerProtocol
-
-from streamctx.server.frames import BINARY, TEXT, is_between_messages, take_messages
+from streamctx.server.frames import BINARY, TEXT
 from tests.fuzz.program import Program, Violation
+from tests.server.two_parsers import by_fast_path, by_library
 
 __all__ = ["fuzz"]
 
@@ -24,7 +21,7 @@ def fuzz(data: bytes) -> None:
     cut = 1 + program.below(40)
     stream = program.rest() if program.flag() else b"".join(_frames(program))
     pieces = [stream[start : start + cut] for start in range(0, len(stream), cut)]
-    if _fast(pieces) != _full(pieces):
+    if by_fast_path(pieces, _MESSAGE_BYTES_MAX) != by_library(pieces, _MESSAGE_BYTES_MAX):
         raise Violation("the two parsers do not see the same")
 
 
@@ -49,51 +46,3 @@ def _frame(program: Program) -> bytes:
     if not is_masked:
         return head + payload
     return head + mask + bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
-
-
-def _seen(protocol: ServerProtocol) -> list[bytes]:
-    return [
-        bytes((event.opcode,)) + bytes(event.data)
-        for event in protocol.events_received()
-        if isinstance(event, Frame)
-    ]
-
-
-def _full(pieces: list[bytes]) -> tuple[list[bytes], bool]:
-    protocol = ServerProtocol(state=State.OPEN, max_size=_MESSAGE_BYTES_MAX)
-    payloads = []
-    for piece in pieces:
-        protocol.receive_data(piece)
-        payloads += _seen(protocol)
-        if protocol.state is not State.OPEN:
-            break
-    return payloads, protocol.parser_exc is not None
-
-
-def _fast(pieces: list[bytes]) -> tuple[list[bytes], bool]:
-    """By the fast path while a frame may begin, then by the library."""
-    protocol = ServerProtocol(state=State.OPEN, max_size=_MESSAGE_BYTES_MAX)
-    payloads: list[bytes] = []
-    tail = b""
-    is_fast = True
-    for piece in pieces:
-        data, tail = tail + piece, b""
-        if is_fast:
-            messages: list[bytes | str] = []
-            offset, is_incomplete = take_messages(data, _MESSAGE_BYTES_MAX, messages)
-            for message in messages:
-                is_text = isinstance(message, str)
-                opcode = Opcode.TEXT if is_text else Opcode.BINARY
-                payloads.append(
-                    bytes((opcode,)) + (message.encode() if isinstance(message, str) else message)
-                )
-            data = data[offset:]
-            if is_incomplete:
-                tail, data = data, b""
-        if data:
-            protocol.receive_data(data)
-            payloads += _seen(protocol)
-            if protocol.state is not State.OPEN:
-                break
-            is_fast = is_between_messages(protocol)
-    return payloads, protocol.parser_exc is not None
