@@ -138,7 +138,6 @@ class Lineage:
         "asking",
         "encoding",
         "evicted",
-        "next",
         "sender",
         "sent",
         "snapshots",
@@ -151,7 +150,6 @@ class Lineage:
         self.sender = sender
         self.asking = asking
         self.sent: dict[int, bytes] = {}
-        self.next = 1
         self.taken = 1
         self.evicted: set[int] = set()
         self.snapshots: dict[int, tuple[int, int]] = {}
@@ -163,10 +161,15 @@ class Lineage:
         """The copy's own."""
         other = Lineage(self.encoding, self.sender.fork(), self.asking.fork())
         other.sent = dict(self.sent)
-        other.next, other.taken = self.next, self.taken
+        other.taken = self.taken
         other.evicted, other.told = set(self.evicted), set(self.told)
         other.snapshots = dict(self.snapshots)
         return other
+
+    @property
+    def next(self) -> int:
+        """The number that has to be sent next: there are no holes."""
+        return len(self.sent) + 1
 
     def message(self, sequence: int) -> object:
         """What was sent under a number."""
@@ -186,8 +189,8 @@ class Epoch:
         self.encoding = session.encoding
         self.incarnation = incarnation
         self.lineages: list[Lineage] = []
-        self.sent_down: dict[int, bytes] = {}
-        self.next_down = 1
+        self.sent: dict[int, bytes] = {}
+        """By the server; what clients have sent is in `lineages`."""
         self.settled = 1
         """All numbers of the client below were applied, refused, skipped or lost."""
         self.settled_ahead: set[int] = set()
@@ -206,6 +209,11 @@ class Epoch:
         """Durable events that were applied and are not in the store."""
         self.journal: list[Event] = []
         self.lost: set[int] = set()
+
+    @property
+    def next(self) -> int:
+        """The number that the server has to send next."""
+        return len(self.sent) + 1
 
     @property
     def given_up(self) -> set[int]:

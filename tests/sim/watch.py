@@ -252,38 +252,24 @@ class Watch:
         if not sequence:
             self._check_unnumbered(link, message, is_up=is_up)
             return
-        if is_up:
-            lineage = link.lineage
-            if lineage is None:
-                return
-            sender = lineage.sender
-            known = lineage.sent.get(sequence)
-            expected = lineage.next
-        else:
-            epoch = link.epoch
-            if epoch is None:
-                return
-            sender = epoch.sender
-            known = epoch.sent_down.get(sequence)
-            expected = epoch.next_down
+        end = link.lineage if is_up else link.epoch
+        if end is None:
+            return
+        known = end.sent.get(sequence)
         if known is None:
-            if sequence != expected:
-                self.fail("SendOrder", f"number {sequence} before {expected}, up {is_up}")
-            sender.sends(sequence, len(message))
-            if is_up:
-                lineage.sent[sequence] = message  # type: ignore[union-attr]
-                lineage.next = sequence + 1  # type: ignore[union-attr]
-                told = lineage.message(sequence)  # type: ignore[union-attr]
-                sender.tells(sequence, told)
+            if sequence != end.next:
+                self.fail("SendOrder", f"number {sequence} before {end.next}, up {is_up}")
+            end.sender.sends(sequence, len(message))
+            end.sent[sequence] = message
+            if isinstance(end, Lineage):
+                told = end.message(sequence)
+                end.sender.tells(sequence, told)
                 if link.epoch is not None:
-                    self.effects.sends(link.epoch, lineage, sequence, told)  # type: ignore[arg-type]
-            else:
-                epoch.sent_down[sequence] = message  # type: ignore[union-attr]
-                epoch.next_down = sequence + 1  # type: ignore[union-attr]
+                    self.effects.sends(link.epoch, end, sequence, told)
             return
         if known != message:
             self.fail("SameBytes", f"number {sequence} was sent as {known!r}, now as {message!r}")
-        sender.repeats(sequence)
+        end.sender.repeats(sequence)
         key = (link.number, is_up, sequence)
         last = self.retransmitted.get(key)
         if last is not None and self.world.now - last < _LINGER_S - 1e-9:
@@ -547,7 +533,7 @@ class Watch:
             known[0].sender.resumed(received, ranges, known[0].next)
         elif delivery in self.epoch_of:
             epoch = self.epoch_of[delivery]
-            epoch.sender.resumed(received, ranges, epoch.next_down)
+            epoch.sender.resumed(received, ranges, epoch.next)
 
     def marked(self, delivery: Delivery, received: int, durable: int, limit: int) -> None:
         """An end states its watermarks."""
