@@ -33,9 +33,9 @@ logger = logging.getLogger("streamctx.client")
 Status: TypeAlias = Literal["connecting", "connected", "reconnecting", "closed"]
 
 _GOING_AWAY = 1001
+"""Leaves the session as it is; 1000 would end it (SES-2)."""
 _SERVER_AT_FAULT = 3000
 """The one code of a client for whatever a server did wrong; what it was, only the log says (ERR-6)."""
-"""Leaves the session as it is; 1000 would end it (SES-2)."""
 
 
 class Driver:
