@@ -33,8 +33,8 @@ def _text_or_parts(message: Open | Snapshot) -> str | None:
 
 
 RELATIONS: Mapping[type[Message], Callable[..., str | None]] = {
-    Ack: lambda message: _ranges_rise((*message.ranges, *message.lost)),
-    Heartbeat: lambda message: _ranges_rise((*message.ranges, *message.lost)),
+    Ack: lambda message: _ranges_rise(message.ranges) or _ranges_rise(message.lost),
+    Heartbeat: lambda message: _ranges_rise(message.ranges) or _ranges_rise(message.lost),
     Nack: lambda message: _ranges_rise(message.ranges),
     Skip: lambda message: _ranges_rise(message.ranges),
     Hello: lambda message: _ranges_rise(message.resume.lost) if message.resume else None,
