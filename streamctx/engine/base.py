@@ -1,24 +1,133 @@
-"""What a session's state needs of storage: to make batches of durable events safe.
+"""What the hub needs of storage: to make what it is given safe, in order, and to give it back later.
 
-The core emits batches and waits for their completion; an engine decides what safe means.
+The core emits batches and waits for their completion; an engine decides what safe means. What it keeps
+are the values of `streamctx.core.session.stored`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
 
-from streamctx.core.session.server_session import JournalBatch
+from streamctx.core.session.stored import JournalBatch, SessionRecord, SessionState, StoredSession
+from streamctx.errors import StreamctxError
 
-__all__ = ["Engine"]
+__all__ = ["Damaged", "Done", "Durability", "Engine", "History", "Loaded", "Past", "StoreError", "Summary"]
+
+Durability: TypeAlias = Literal["none", "relaxed", "full"]
+"""What a completion means.
+
+- `full`: it survives the death of the server, and of the machine (fsynced).
+- `relaxed`: it survives the death of the server; a power cut may take the last moments.
+- `none`: nothing survives the server.
+"""
+
+
+class StoreError(StreamctxError):
+    """The store could not do what it was asked, and has not done it.
+
+    Args:
+        message: What happened and what to do about it, for an operator.
+        is_fatal: Whether the store can no longer be trusted with anything: the process has to end, and what
+            it stored before is found again by the next one. Otherwise there is no room at present.
+        retry_after_s: When it is worth trying again.
+    """
+
+    def __init__(self, message: str, *, is_fatal: bool, retry_after_s: float = 5.0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.is_fatal = is_fatal
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """What is stored of a session is not what was written: it has been set aside (quarantine).
+
+    `record` is there where that much can still be read and proved; the session then goes on in a new epoch.
+    """
+
+    reason: str
+    record: SessionRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A stored session, as lists show it. Times are seconds since 1970."""
+
+    session_id: str
+    epoch: str
+    principal: str
+    client: str
+    opened: float
+    changed: float
+    """When anything of it was last written."""
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The past of a session: a state, and the batches after it, each with when it was written."""
+
+    unit: str
+    hash: str
+    state: SessionState | None
+    batches: tuple[tuple[float, JournalBatch], ...]
+
+
+Done: TypeAlias = Callable[[StoreError | None], None]
+Loaded: TypeAlias = StoredSession | Damaged | StoreError | None
+"""`None`: there is no such session."""
+Past: TypeAlias = History | StoreError | None
+"""As `Loaded`."""
 
 
 class Engine(Protocol):
-    """Storage of sessions. Methods are called on the event loop's thread and do not block."""
+    """Storage of sessions.
+
+    Methods are called on the event loop's thread and do not block. Each calls its `done` exactly once, on
+    that thread, at once or later, with `None` if it is safe. What concerns one session takes effect in the
+    order of the calls, and completes in it; after a failed call for a session every later one for it fails
+    too, until it is loaded again. An engine that is closed completes nothing any more.
+    """
 
     @property
-    def durability(self) -> Literal["none", "full"]:
-        """What WELCOME says: whether a completed batch survives the server's death."""
+    def durability(self) -> Durability:
+        """What a completion means. With `none` the hub stores nothing, and calls nothing below."""
 
-    def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Callable[[], None]) -> None:
-        """Make a batch safe, then call `done`, at once or later; batches of a session in order."""
+    def fence(self, record: SessionRecord, done: Done) -> None:
+        """Store a session's record, in place of the one before: a new session, an attachment, a new epoch.
+
+        A record with another epoch than the stored one begins anew: what was stored of that session before
+        is forgotten with the same stroke.
+        """
+
+    def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Done) -> None:
+        """Add a batch to the journal of a session whose record was stored."""
+
+    def is_snapshot_due(self, session_id: str) -> bool:
+        """Whether so much was appended since the last snapshot that a new one would pay."""
+
+    def snapshot(self, session_id: str, epoch: str, state: SessionState, done: Done) -> None:
+        """Store the state after all batches appended so far; then what it replaces may be deleted.
+
+        What `tail` may still be asked for is kept.
+        """
+
+    def load(self, session_id: str, done: Callable[[Loaded], None]) -> None:
+        """Read a session, verified: record, newest state, and all batches after it."""
+
+    def tail(self, session_id: str, since: float, done: Callable[[Past], None]) -> None:
+        """Read the past of a session: the newest state before `since` and all batches after that state.
+
+        Args:
+            since: In seconds since 1970. If nothing that old is kept, the oldest that is.
+            done: Called with `None` if there is no such session.
+        """
+
+    def forget(self, session_id: str, done: Done) -> None:
+        """Delete all that is stored of a session; not an error if there is nothing."""
+
+    def summaries(self) -> Sequence[Summary]:
+        """All stored sessions, from memory."""

@@ -17,7 +17,7 @@ from typing import Literal
 from streamctx.core.session.live_context import TextBudget
 from streamctx.core.session.server_session import ServerSession
 from streamctx.core.session.state import ServerState
-from streamctx.engine.base import Engine
+from streamctx.engine.base import Engine, StoreError
 from streamctx.engine.memory import MemoryEngine
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.hub.connection import Connection
@@ -172,7 +172,8 @@ class Hub:
             return
         is_appending = True
 
-        def done() -> None:
+        def done(error: StoreError | None) -> None:
+            assert error is None
             session.journal_done()
             if not is_appending and held.owner is not None:
                 held.owner.wake(self._now)

@@ -197,7 +197,7 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True):
     digest: Name
     unit: Name
     hash: Name
-    durability: Literal["none", "full"]
+    durability: Literal["none", "relaxed", "full"]
     limits: NegotiatedLimits
     server: ServerInfo
     reason: Name | None = None

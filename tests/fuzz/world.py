@@ -9,13 +9,14 @@ import itertools
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
 
 from streamctx.core.session.client_session import ClientSession, ClientSettings
-from streamctx.core.session.server_session import JournalBatch
 from streamctx.core.session.state import ClientState
+from streamctx.core.session.stored import JournalBatch
+from streamctx.engine.base import Done
+from streamctx.engine.memory import MemoryEngine
 from streamctx.errors import CloseCode, ErrorCode
 from streamctx.hub.hub import Hub
 from streamctx.hub.ports import ConnectionHandler, ConnectionInfo, Principal
@@ -98,25 +99,27 @@ def watched_log() -> Iterator[None]:
         logger.setLevel(level)
 
 
-class LateEngine:
+class LateEngine(MemoryEngine):
     """Storage that takes its time: a batch is safe when somebody says so."""
 
-    durability: Literal["none", "full"] = "full"
-
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] = deque()
+        super().__init__(durability="full")
+        self._waiting: deque[Done] = deque()
 
-    def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Callable[[], None]) -> None:
+    @override
+    def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Done) -> None:
         """Let a batch wait."""
-        first, *_ = numbers = [sequence for sequence, _ in batch.events]
-        if numbers != sorted(set(numbers)) or not first == batch.first <= numbers[-1] < batch.stop:
+        first, *_ = numbers = [sequence for sequence, _ in batch.entries]
+        events = [sequence for sequence, item in batch.entries if isinstance(item, Message)]
+        is_in_order = numbers == sorted(numbers) and events == sorted(set(events))
+        if not is_in_order or not first == batch.first <= numbers[-1] <= batch.stop:
             raise Violation(f"a batch from {batch.first} to {batch.stop} holds {numbers}")
         self._waiting.append(done)
 
     def finish(self, count: int) -> None:
         """The oldest batches are safe."""
         for _ in range(min(count, len(self._waiting))):
-            self._waiting.popleft()()
+            self._waiting.popleft()(None)
 
     def finish_all(self) -> None:
         """All batches are safe."""

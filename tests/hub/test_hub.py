@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from dataclasses import replace
-from typing import Literal
 
 import msgspec
 import pytest
 
-from streamctx.core.session.server_session import JournalBatch
+from streamctx.core.session.stored import JournalBatch, JournalItem, Refused
+from streamctx.engine.base import Done
+from streamctx.engine.memory import MemoryEngine
 from streamctx.errors import CloseCode
 from streamctx.limits import DEFAULT_LIMITS
 from streamctx.vocabulary import Encoding
@@ -34,6 +35,11 @@ from streamctx.wire.messages import (
     Workspace,
 )
 from tests.hub.peers import ALL, OTHER, Stage, opened
+
+if sys.version_info >= (3, 12):
+    from typing import override
+else:
+    from typing_extensions import override
 
 __all__: list[str] = []
 
@@ -356,18 +362,21 @@ def test_an_evicted_skip_without_documents_leaves_none_to_be_trusted() -> None:
     assert [request.document for request in raw.of(SnapshotRequest)] == [1]
 
 
-class SlowEngine:
-    """Makes nothing safe until it is told to."""
-
-    durability: Literal["none", "full"] = "full"
+class SlowEngine(MemoryEngine):
+    """Makes no batch safe until it is told to."""
 
     def __init__(self) -> None:
+        super().__init__(durability="full")
         self.batches: list[JournalBatch] = []
-        self.waiting: list[Callable[[], None]] = []
+        self.waiting: list[Done] = []
 
-    def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Callable[[], None]) -> None:
+    @override
+    def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Done) -> None:
         self.batches.append(batch)
         self.waiting.append(done)
+
+    def items(self) -> list[JournalItem]:
+        return [item for batch in self.batches for _, item in batch.entries]
 
 
 def test_durable_waits_for_the_journal_and_is_told_when_it_is_done() -> None:
@@ -378,7 +387,7 @@ def test_durable_waits_for_the_journal_and_is_told_when_it_is_done() -> None:
     raw.send(Save(document=1, version=1), 2)
     assert (raw.of(Ack)[-1].applied, raw.of(Ack)[-1].durable) == (3, 1)
     for durable in (2, 3):
-        engine.waiting.pop(0)()
+        engine.waiting.pop(0)(None)
         assert raw.timer is not None
         assert raw.timer <= stage.now
         raw.handler.handle_timeout(stage.now)
@@ -400,8 +409,10 @@ def test_nothing_of_an_excluded_document_reaches_the_journal() -> None:
     raw.send(opened("password", uri="file:///.env"), 1)
     raw.send(Edit(document=1, base=1, version=2, changes=(Change(0, 0, 0, 0, "x"),)), 2)
     assert raw.errors() == ["excluded"]
-    assert engine.batches == []
-    assert raw.of(Ack)[-1].durable == 3
+    assert engine.items() == [Refused(1, "excluded"), None]
+    # A client forgets what is durable; a server that has forgotten the number would ask for it.
+    assert [batch.stop for batch in engine.batches] == [2, 3]
+    assert raw.of(Ack)[-1].durable == 1
 
 
 def test_nothing_of_a_document_whose_open_was_lost_reaches_the_journal() -> None:
@@ -409,8 +420,8 @@ def test_nothing_of_a_document_whose_open_was_lost_reaches_the_journal() -> None
     raw = Stage(engine=engine).joined()
     raw.send(Edit(document=1, base=1, version=2, changes=(Change(0, 0, 0, 0, "x"),)), 1)
     assert raw.errors() == ["unknown_document"]
-    assert engine.batches == []
-    assert raw.of(Ack)[-1].durable == 2
+    assert engine.items() == [None]
+    assert raw.of(Ack)[-1].durable == 1
 
 
 def test_too_many_unread_answers_end_the_connection_and_lose_no_event() -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from streamctx.core.session.client_session import ClientSession
 from streamctx.core.session.delivery import Delivery
-from streamctx.core.session.server_session import JournalBatch, ServerSession
+from streamctx.core.session.server_session import ServerSession
+from streamctx.core.session.stored import JournalBatch
 from streamctx.wire.digests import DIGESTS
 from streamctx.wire.frames import parse_frame
 from streamctx.wire.messages import (
@@ -109,9 +110,9 @@ class Claims:
 
     def journalled(self, batch: JournalBatch) -> None:
         """Events go to the store."""
-        for _, event in batch.events:
-            if SECRET in _text_in(event):
-                self._watch.fail("Secret", f"{event!r} is journalled")
+        for _, item in batch.entries:
+            if isinstance(item, Message) and SECRET in _text_in(item):
+                self._watch.fail("Secret", f"{item!r} is journalled")
 
 
 def _text_in(event: Message) -> str:

@@ -442,9 +442,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="excluded document journalled",
-        target=f"{_SERVER}._keep",
-        old="if context.is_refused(alias) or not (is_known or isinstance(event, Close | DesignClose)):",
-        new="if False:",
+        target=f"{_SERVER}._kept_of",
+        old="return Refused(alias, context.refusals[alias]) if is_news else None",
+        new="return event",
         why="what was received is journalled, whatever becomes of it",
         checkers=("Secret",),
     ),

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from streamctx.core.documents.presence import key_of
 from streamctx.core.session.client_session import ClientSession
 from streamctx.core.session.delivery import LOST_RANGES_MAX, Delivery
-from streamctx.core.session.server_session import JournalBatch, ServerSession
+from streamctx.core.session.server_session import ServerSession
+from streamctx.core.session.stored import JournalBatch
 from streamctx.errors import CloseCode, RemoteProtocolError
 from streamctx.hub.connection import Connection
 from streamctx.wire.codec import client_decoder, server_decoder
@@ -21,8 +22,6 @@ from streamctx.wire.messages import (
     DURABLE_TYPES,
     SUPERSEDABLE_TYPES,
     Ack,
-    Close,
-    DesignClose,
     Edit,
     ErrorMessage,
     Event,
@@ -57,7 +56,6 @@ __all__ = ["Watch"]
 _DURABLE = frozenset(DURABLE_TYPES)
 _SUPERSEDABLE: frozenset[type[object]] = frozenset(SUPERSEDABLE_TYPES)
 _TEXT_CHANGES: frozenset[type[object]] = frozenset({Open, Part, Edit, Snapshot, Version})
-_CLOSES: frozenset[type[object]] = frozenset({Close, DesignClose})
 _LINGER_S = 0.01
 _REPAIR_S = 3.5
 """So long after the network is well the last gap is closed: a NACK comes again after 2.4 s at most."""
@@ -367,11 +365,9 @@ class Watch:
         epoch.last_durable = sequence
         self.applied_durable += 1
         alias: int = event.document  # type: ignore[attr-defined]
-        context = session.context
-        is_known = alias in context.documents or alias in context.designs
-        if not context.is_refused(alias):
-            if self.world.plan.durability == "full" and (is_known or type(event) in _CLOSES):
-                epoch.unsynced[sequence] = None
+        if self.world.plan.durability == "full":
+            epoch.unsynced[sequence] = None
+        if not session.context.is_refused(alias):
             epoch.journal.append(event)
         if type(event) in _TEXT_CHANGES:
             self._check_server_text(epoch, session, event, alias)
@@ -547,8 +543,8 @@ class Watch:
     def synced(self, epoch_id: str, batch: JournalBatch) -> None:
         """The store has made a batch safe."""
         epoch = self.epochs[epoch_id]
-        for sequence, _ in batch.events:
-            epoch.unsynced.pop(sequence, None)
+        for sequence in [sequence for sequence in epoch.unsynced if sequence < batch.stop]:
+            del epoch.unsynced[sequence]
 
     def after_sweep(self) -> None:
         """Look for gaps that never end."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from streamctx.core.session.server_session import JournalBatch
-from streamctx.engine.base import Engine
+from streamctx.core.session.stored import JournalBatch
+from streamctx.engine.base import Done, Engine
 from streamctx.engine.memory import MemoryEngine
 from streamctx.hub.hub import Hub
 from streamctx.hub.ports import Principal
@@ -20,6 +21,11 @@ from tests.sim.plan import Plan
 if TYPE_CHECKING:
     from tests.sim.network import Link
     from tests.sim.watch import Watch
+
+if sys.version_info >= (3, 12):
+    from typing import override
+else:
+    from typing_extensions import override
 
 __all__ = ["Host", "ModelStore", "World"]
 
@@ -143,25 +149,25 @@ class Host:
             self.world.at(self.world.now + 1.0, self._sweep, incarnation)
 
 
-class ModelStore:
+class ModelStore(MemoryEngine):
     """An engine that makes batches safe after a while, as one sync of the disk for all that wait."""
 
-    durability: Literal["none", "full"] = "full"
-
     def __init__(self, host: Host) -> None:
+        super().__init__(durability="full")
         self._host = host
         self._dice = Dice(host.world.plan.seed ^ 0xD15C ^ host.incarnation)
-        self._queue: list[tuple[str, JournalBatch, Callable[[], None]]] = []
+        self._queue: list[tuple[str, JournalBatch, Done]] = []
         self._is_syncing = False
         self._is_dead = False
 
-    def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Callable[[], None]) -> None:
+    @override
+    def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Done) -> None:
         """Queue a batch."""
         plan = self._host.world.plan
         self._host.world.watch.claims.journalled(batch)
         if not plan.sync_s:
             self._host.world.watch.synced(epoch, batch)
-            done()
+            done(None)
             return
         self._queue.append((epoch, batch, done))
         if not self._is_syncing:
@@ -177,7 +183,7 @@ class ModelStore:
         group, self._queue = self._queue, []
         world.at(world.now + world.plan.sync_s * self._dice.odds(), self._synced, group)
 
-    def _synced(self, group: list[tuple[str, JournalBatch, Callable[[], None]]]) -> None:
+    def _synced(self, group: list[tuple[str, JournalBatch, Done]]) -> None:
         if self._is_dead:
             return
         if not self._host.world.is_healed and self._dice.happens(0.003):
@@ -186,7 +192,7 @@ class ModelStore:
             return
         for epoch, batch, done in group:
             self._host.world.watch.synced(epoch, batch)
-            done()
+            done(None)
         if self._queue:
             self._sync()
         else:

@@ -647,7 +647,7 @@ class ClientSession:
             now=now,
             ring_events_max=self._limits.ring_events_max,
             ring_bytes_max=self._limits.ring_bytes_max,
-            releases_at_durable=welcome.durability == "full",
+            releases_at_durable=welcome.durability != "none",
         )
         self._outgoing.delivery.send_heartbeat()
         if not is_first:

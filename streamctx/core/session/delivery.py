@@ -13,6 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
+from msgspec.structs import replace
+
 from streamctx.core.delivery.corruption import CorruptionMeter
 from streamctx.core.delivery.gap_detector import GapDetector
 from streamctx.core.delivery.range_set import RangeSet
@@ -408,18 +410,16 @@ class Delivery:
 
     def _take_skip(self, skip: Skip) -> Sequence[Delivered]:
         self._ack_due = True
-        was_missing = False
         # All of it is checked first: what was filled of a SKIP that is refused would be lost without a word.
         furthest = self._window.expected + self._limits.reorder_span_max + 1
         for start, stop in skip.ranges:
             if not 1 <= start < stop <= furthest:
                 raise _bad_sequence(f"skipped range [{start}, {stop}), the furthest number is {furthest - 1}")
-        for start, stop in skip.ranges:
-            was_missing |= bool(self._window.skip(start, stop))
+        missing = [part for start, stop in skip.ranges for part in self._window.skip(start, stop)]
         delivered = self._released()
-        if was_missing and skip.reason == "evicted":
+        if missing and skip.reason == "evicted":
             # Before what it lets through: the snapshot that heals the document is behind it.
-            return [(0, skip, True), *delivered]
+            return [(0, replace(skip, ranges=tuple(sorted(missing))), True), *delivered]
         return delivered
 
     def _answer(self, nack: Nack, now: float) -> None:

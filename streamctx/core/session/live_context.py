@@ -292,6 +292,11 @@ class LiveContext:
                 requests.append(SnapshotRequest(document=alias, reason="lost", version=document.version))
         return requests
 
+    @property
+    def refusals(self) -> Mapping[int, ErrorCode]:
+        """The aliases that were refused, and why."""
+        return self._refused
+
     def is_refused(self, alias: int) -> bool:
         """Whether a document was refused: nothing of it is to be kept (DOC-7, SEC-3)."""
         return alias in self._refused

@@ -23,6 +23,7 @@ from streamctx.core.session.feed_log import FeedLog
 from streamctx.core.session.live_context import LiveContext, TextBudget
 from streamctx.core.session.observer_feed import Feed, FeedFilter
 from streamctx.core.session.state import ServerInput, ServerState, server_transition
+from streamctx.core.session.stored import JournalBatch, JournalEntry, JournalItem, Refused, Spoilt
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.limits import Limits
 from streamctx.vocabulary import Encoding, Unit
@@ -33,6 +34,7 @@ from streamctx.wire.messages import (
     ClientInfo,
     Close,
     DesignClose,
+    DesignOpen,
     DocumentAction,
     Ended,
     ErrorMessage,
@@ -41,6 +43,7 @@ from streamctx.wire.messages import (
     GoAway,
     Hello,
     Message,
+    Open,
     Resume,
     Skip,
     Subscribe,
@@ -49,25 +52,13 @@ from streamctx.wire.messages import (
     Workspace,
 )
 
-__all__ = ["Directory", "JournalBatch", "Resumption", "ServerSession"]
+__all__ = ["Directory", "Resumption", "ServerSession"]
 
 _DURABLE = frozenset(DURABLE_TYPES)
 _REPLIES_MAX = 1024
 _PATTERN_CHARACTERS_MAX = 64 * 1024
 """Of all URI patterns of a session: so many are matched with the longest URI in some 40 ms."""
 EVERY_SESSION = "*"
-
-
-@dataclass(frozen=True, slots=True)
-class JournalBatch:
-    """Durable events to be made safe together: `events` are in the order of their numbers.
-
-    Answer it with `ServerSession.journal_done` once it is safe; batches become safe in order.
-    """
-
-    first: int
-    stop: int
-    events: tuple[tuple[int, Event], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +179,7 @@ class ServerSession:
         self._is_confirmed = False
         self._is_heard = False
         self._journals = journals
-        self._journal: list[tuple[int, Event]] = []
+        self._journal: list[JournalEntry] = []
         self._journal_pending: deque[JournalBatch] = deque()
         self.observers_changed()
 
@@ -260,7 +251,7 @@ class ServerSession:
         lost = delivery.missing_within(resume.lost)
         if lost:
             # A client that does not say whose they were leaves no document to be trusted.
-            self._context.lose(resume.documents or None, ask=False)
+            self._spoil(resume.documents or None, lost, ask=False)
             self._apply_all(delivery.lose(lost))
         return Resumption(
             verdict="resynced" if lost else "resumed",
@@ -349,11 +340,11 @@ class ServerSession:
             self.delivery.hold_durable(self._journal[0][0] if self._journal else None)
 
     def take_journal(self) -> JournalBatch | None:
-        """The durable events applied since the last call, to be made safe; `None` if there are none."""
+        """What was applied since the last call and is to be made safe; `None` if there is nothing."""
         if not self._journal:
             return None
-        events, self._journal = tuple(self._journal), []
-        batch = JournalBatch(first=events[0][0], stop=events[-1][0] + 1, events=events)
+        entries, self._journal = tuple(self._journal), []
+        batch = JournalBatch(first=entries[0][0], stop=self.delivery.expected, entries=entries)
         self._journal_pending.append(batch)
         return batch
 
@@ -363,8 +354,15 @@ class ServerSession:
             if index and index % LOST_RANGES_MAX == 0:
                 self.delivery.send_ack()
             # Texts are asked for once, with the last gap: whatever was opened before it is known then.
-            self._replies.extend(self._context.lose(None, ask=index == len(lost) - 1))
+            self._spoil(None, (gap,), ask=index == len(lost) - 1)
             self._apply_all(self.delivery.lose((gap,)))
+
+    def _spoil(
+        self, documents: tuple[int, ...] | None, lost: tuple[tuple[int, int], ...], *, ask: bool
+    ) -> None:
+        """Let documents, `None` for all, be stale because of numbers that are given up."""
+        self._replies.extend(self._context.lose(documents, ask=ask))
+        self._keep(lost[0][0], Spoilt(documents, lost))
 
     def _apply_all(self, delivered: Sequence[Delivered]) -> None:
         for sequence, item, in_order in delivered:
@@ -386,31 +384,51 @@ class ServerSession:
             message = f"a frame of {item.size_bytes} bytes, limit {limit}"
             self._refuse(ErrorCode.TOO_LARGE, message, sequence, expected=limit)
         elif isinstance(item, Skip):
-            self._replies.extend(self._context.lose(item.documents or None, ask=not item.documents))
+            documents = item.documents or None
+            self._replies.extend(self._context.lose(documents, ask=documents is None))
+            # It applies at once, though what goes before its numbers may be missing still.
+            self._keep(min(item.ranges[0][0], self.delivery.expected), Spoilt(documents))
+            return
         elif isinstance(item, ErrorMessage):
             self.client_errors += 1
+        if sequence:
+            self._keep(sequence, None)
 
     def _apply_event(self, sequence: int, event: Event, *, in_order: bool) -> None:
         if self.role == "observe":
             self._refuse(ErrorCode.FORBIDDEN, "an observer sends no events", sequence)
             return
+        if not self._journals or type(event) not in _DURABLE:
+            self._replies.extend(self._context.apply(sequence, event, in_order=in_order))
+            return
+        alias: int = event.document  # type: ignore[attr-defined]
+        was_refused = self._context.is_refused(alias)
         self._replies.extend(self._context.apply(sequence, event, in_order=in_order))
-        if self._journals and type(event) in _DURABLE:
-            self._keep(sequence, event)
+        self._keep(sequence, self._kept_of(alias, event, was_refused=was_refused))
 
-    def _keep(self, sequence: int, event: Event) -> None:
-        """Let a durable event be journalled, but none of a refused document, which is not stored (SEC-3).
+    def _kept_of(self, alias: int, event: Event, *, was_refused: bool) -> JournalItem:
+        """What is journalled of a durable event: nothing of a refused document, which is not stored (SEC-3).
 
-        Nor one of a document that is not known: its `open`, which is lost, might have been refused.
+        Nor of a document that is not known: its `open`, which is lost, might have been refused.
         """
         context = self._context
-        alias: int = event.document  # type: ignore[attr-defined]
+        if context.is_refused(alias):
+            is_news = not was_refused or isinstance(event, Open | DesignOpen)
+            return Refused(alias, context.refusals[alias]) if is_news else None
         is_known = alias in context.documents or alias in context.designs
-        if context.is_refused(alias) or not (is_known or isinstance(event, Close | DesignClose)):
+        return event if is_known or isinstance(event, Close | DesignClose) else None
+
+    def _keep(self, sequence: int, item: JournalItem) -> None:
+        """Let something be journalled, and hold `durable` back until it is."""
+        if not self._journals:
             return
-        if not self._journal and not self._journal_pending:
-            self.delivery.hold_durable(sequence)
-        self._journal.append((sequence, event))
+        journal = self._journal
+        if not journal:
+            if not self._journal_pending:
+                self.delivery.hold_durable(sequence)
+        elif item is None and journal[-1][1] is None:
+            return  # The batch says how far the numbers were used.
+        journal.append((sequence, item))
 
     def _refuse(self, code: ErrorCode, message: str, sequence: int, *, expected: int | None = None) -> None:
         self._replies.append(
