@@ -83,6 +83,8 @@ class ErrorCode(enum.StrEnum):
     """The server failed; its operator finds the reason in the log."""
     DRAINING = "draining"
     """The server is shutting down."""
+    UNAVAILABLE = "unavailable"
+    """The server cannot store anything at present: its disk is full, or slow."""
 
 
 class CloseCode(enum.IntEnum):
@@ -106,6 +108,7 @@ class CloseCode(enum.IntEnum):
     SLOW = 4103
     CORRUPTION = 4110
     INTERNAL = 4111
+    UNAVAILABLE = 4112
     DRAINING = 4200
     HEARTBEAT = 4204
 
@@ -130,13 +133,17 @@ class RemoteProtocolError(StreamctxError):
         code: What to put into the ERROR that precedes the close.
         close_code: The WebSocket close code.
         message: What was found and what was expected, without document text.
+        retry_after_s: When it is worth trying again; 0 if that is not known.
     """
 
-    def __init__(self, code: ErrorCode, close_code: CloseCode, message: str) -> None:
+    def __init__(
+        self, code: ErrorCode, close_code: CloseCode, message: str, *, retry_after_s: float = 0.0
+    ) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.close_code = close_code
         self.message = message
+        self.retry_after_s = retry_after_s
 
 
 class EventRefused(StreamctxError):

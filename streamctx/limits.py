@@ -90,6 +90,9 @@ class Limits:
     connections_per_address_max: int = 10_000
     sessions_max: int = 10_000
     detached_session_s: float = 900.0
+    """A session without a connection is kept in memory for this long."""
+    retention_s: float = 7 * 86_400.0
+    """A session that is stored can be resumed for this long after its last change."""
     drain_s: float = 10.0
     close_wait_s: float = 2.0
     reconnect_delay_min_s: float = 0.25

@@ -173,7 +173,9 @@ class Driver:
         close_code = await self._attend(websocket)
         if self._is_closing or self.end is not None:
             return None
-        delay_s = self._policy.lost(close_code, self._clock(), retry_ms=self._retry_ms)
+        delay_s = self._policy.lost(
+            close_code, self._clock(), retry_ms=self._retry_ms, wait_ms=self.session.retry_after_ms
+        )
         if delay_s is None:
             self._end(None, f"the server closed with {close_code}")
         return delay_s

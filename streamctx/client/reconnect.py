@@ -49,13 +49,16 @@ class ReconnectPolicy:
         self._bound_s = min(2 * bound_s, self._limits.reconnect_delay_max_s)
         return self._jitter() * bound_s
 
-    def lost(self, close_code: int | None, now: float, *, retry_ms: int | None = None) -> float | None:
+    def lost(
+        self, close_code: int | None, now: float, *, retry_ms: int | None = None, wait_ms: int = 0
+    ) -> float | None:
         """A connection ended.
 
         Args:
             close_code: That of the close frame; `None` if none came.
             now: Monotonic seconds.
             retry_ms: Over how long the clients of a server that drains are to spread (GOAWAY).
+            wait_ms: For how long the server has said that it is of no use (`retry_after_ms`).
 
         Returns:
             The delay in seconds before the next attempt; `None` to make none.
@@ -64,6 +67,8 @@ class ReconnectPolicy:
         is_terminal = 4000 <= code < 4100 or code == _POLICY_VIOLATION
         if is_terminal and code != CloseCode.CONFLICT:
             return None
+        if wait_ms:
+            return wait_ms / 1000 + self.failed()
         if retry_ms is not None:
             self._is_immediate_next = False
             return self._jitter() * retry_ms / 1000

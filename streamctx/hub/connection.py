@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
+from streamctx.engine.base import StoreError
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.hub.ports import ConnectionInfo, Peer
 from streamctx.hub.registry import Held
+from streamctx.hub.storage import unavailable
 from streamctx.vocabulary import Encoding
 from streamctx.wire.codec import Malformed, client_decoder, encode_body
 from streamctx.wire.digests import crc32_digest
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Connection"]
 
 logger = logging.getLogger("streamctx.server")
+
+Result = TypeVar("Result")
 
 _ENDS_SESSION = frozenset(code for code in CloseCode if code.is_terminal and code != CloseCode.SUPERSEDED)
 
@@ -38,6 +45,8 @@ class Connection:
         "_hub",
         "_is_binary",
         "_is_over",
+        "_is_waiting",
+        "_next",
         "_welcome",
         "info",
         "peer",
@@ -49,11 +58,18 @@ class Connection:
         self._hub = hub
         self._held: Held | None = None
         self._is_over = False
+        self._is_waiting = False
+        self._next: Callable[[float], None] | None = None
         self._welcome = b""
         self._bytes_before_hello = 0
         self._is_binary = info.encoding is Encoding.MSGPACK
         self._deadline = now + hub.limits.hello_timeout_s
         peer.set_timer(self._deadline)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, from either side."""
+        return self._is_over
 
     @property
     def is_established(self) -> bool:
@@ -87,8 +103,8 @@ class Connection:
         held = self._held
         if held is None or self._is_over:
             return
-        if held.session.is_heard:
-            held.confirm()
+        if held.session.is_heard and held.claimant is None:
+            held.secrets.confirm()
         self._hub.save(held)
         self.flush(now)
         self._hub.show(held.session, now)
@@ -103,9 +119,7 @@ class Connection:
             return
         held = self._held
         if held is None:
-            if now >= self._deadline:
-                message = f"no valid HELLO came within {self._hub.limits.hello_timeout_s:g} s"
-                self.fail(RemoteProtocolError(ErrorCode.HELLO_TIMEOUT, CloseCode.HELLO_TIMEOUT, message), now)
+            self._go_on(now)
             return
         try:
             held.session.handle_timeout(now)
@@ -123,6 +137,7 @@ class Connection:
         if self._is_over:
             return
         self._is_over = True
+        self._abandon(now)
         held, self._held = self._held, None
         if held is not None:
             self._hub.detached(held, now, ended=code == CloseCode.NORMAL or code in _ENDS_SESSION)
@@ -134,6 +149,62 @@ class Connection:
             self.flush(now)
 
     # What the hub calls.
+
+    def wait_for(
+        self,
+        start: Callable[[Callable[[Result], None]], None],
+        then: Callable[[Result, float], None],
+        now: float,
+    ) -> None:
+        """Go on with the handshake when something is done; meanwhile a HELLO that is repeated has no effect.
+
+        Args:
+            start: Given what to call, once, with the result: before it returns, or later.
+            then: Called with the result and the time, after the connection has ended too.
+
+        Raises:
+            RemoteProtocolError: As `then`, if the result is there at once.
+        """
+        results: list[Result] = []
+        is_starting = True
+        self._is_waiting = True
+
+        def done(result: Result) -> None:
+            if is_starting:
+                results.append(result)
+            elif self._is_over:
+                with contextlib.suppress(RemoteProtocolError):
+                    then(result, self._hub.now)
+            else:
+                self._next = functools.partial(then, result)
+                self.peer.set_timer(self._hub.now)
+
+        start(done)
+        is_starting = False
+        if results:
+            self._is_waiting = False
+            then(results[0], now)
+
+    def _go_on(self, now: float) -> None:
+        """Go on with the handshake, or give it up."""
+        limit_s = self._hub.limits.hello_timeout_s
+        step, self._next = self._next, None
+        try:
+            if step is not None:
+                self._is_waiting = False
+                step(now)
+            if self._held is None and not self._is_over:
+                if now < self._deadline:
+                    self.peer.set_timer(self._deadline)
+                elif self._is_waiting:
+                    raise unavailable(StoreError(f"no answer within {limit_s:g} s", is_fatal=False))
+                else:
+                    message = f"no valid HELLO came within {limit_s:g} s"
+                    raise RemoteProtocolError(ErrorCode.HELLO_TIMEOUT, CloseCode.HELLO_TIMEOUT, message)
+        except RemoteProtocolError as error:
+            self.fail(error, now)
+        except Exception:
+            self._fail_internally(now)
 
     def flush(self, now: float) -> None:
         """Send all that the session has for its client, and ask for the next timeout."""
@@ -169,6 +240,7 @@ class Connection:
         if self._is_over:
             return
         self._is_over = True
+        self._abandon(now)
         self._hub.counts.failed += 1
         logger.warning(
             "connection %d of %s closed with %d: %s",
@@ -181,6 +253,7 @@ class Connection:
             code=error.code,
             message=error.message[:500],
             temporary=not error.close_code.is_terminal,
+            retry_after_ms=round(error.retry_after_s * 1000),
         )
         held, self._held = self._held, None
         if held is None:
@@ -194,6 +267,13 @@ class Connection:
             ended = error.close_code in _ENDS_SESSION or error.close_code is CloseCode.INTERNAL
             self._hub.detached(held, now, ended=ended, by=self)
 
+    def _abandon(self, now: float) -> None:
+        """Let a step of the handshake that was to come see that it is too late."""
+        step, self._next = self._next, None
+        if step is not None:
+            with contextlib.suppress(RemoteProtocolError):
+                step(now)
+
     def _fail_internally(self, now: float) -> None:
         logger.exception("connection %d failed", self.info.connection_id)
         self.fail(
@@ -202,6 +282,9 @@ class Connection:
 
     def _greet(self, data: bytes, now: float) -> None:
         """Wait for HELLO; whatever else comes is dropped (HSK-1, HSK-3, HSK-6)."""
+        if self._is_waiting:
+            self._hub.counts.early += 1
+            return
         self._bytes_before_hello += len(data)
         limit = self._hub.limits.before_welcome_bytes_max
         if self._bytes_before_hello > limit:

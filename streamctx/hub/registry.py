@@ -8,51 +8,52 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from streamctx.core.session.server_session import ServerSession
+from streamctx.core.session.stored import SessionRecord
 
 if TYPE_CHECKING:
     from streamctx.hub.connection import Connection
 
-__all__ = ["Held", "Registry"]
+__all__ = ["Held", "Registry", "Secrets"]
 
 _RETIRED_MAX = 8
 """Old secrets that are still recognised, in order to tell a late HELLO that it is superseded."""
 
 
-class Held:
-    """One session, the connection that owns it, and the hashes of its secrets.
+class Secrets:
+    """The hashes of a session's secrets.
 
-    `_confirmed` is the newest secret that the client has shown to have; `_pending` is that of
-    the last WELCOME, which may not have arrived.
+    `confirmed` is the newest that the client has shown to have; `pending` is that of the last WELCOME, which
+    may not have arrived; `retired` were valid once.
     """
 
-    __slots__ = ("_confirmed", "_pending", "_retired", "owner", "session")
+    __slots__ = ("confirmed", "pending", "retired")
 
-    def __init__(self, session: ServerSession) -> None:
-        self.session = session
-        self.owner: Connection | None = None
-        self._confirmed: bytes | None = None
-        self._pending: bytes | None = None
-        self._retired: deque[bytes] = deque(maxlen=_RETIRED_MAX)
+    def __init__(self, record: SessionRecord) -> None:
+        self.confirmed = record.confirmed
+        self.pending = record.pending
+        self.retired: deque[bytes] = deque(record.retired, maxlen=_RETIRED_MAX)
 
     def issue(self, secret: str) -> None:
-        """Take over the secret of a WELCOME that is being sent."""
-        if self._pending is not None:
-            self._retired.append(self._pending)
-        self._pending = _hash(secret)
+        """Take over the secret of a WELCOME that is to be sent."""
+        if self.pending is not None:
+            self.retired.append(self.pending)
+        self.pending = _hash(secret)
 
     def confirm(self) -> None:
         """The client has the last WELCOME: the secret before it is no longer valid."""
-        if self._pending is not None:
-            if self._confirmed is not None:
-                self._retired.append(self._confirmed)
-            self._confirmed, self._pending = self._pending, None
+        if self.pending is not None:
+            if self.confirmed is not None:
+                self.retired.append(self.confirmed)
+            self.confirmed, self.pending = self.pending, None
 
     def accepts(self, secret: str) -> bool:
         """Whether the secret is valid; the pending one becomes the confirmed one by being used."""
         hashed = _hash(secret)
-        is_pending = self._pending is not None and hmac.compare_digest(self._pending, hashed)
-        is_confirmed = self._confirmed is not None and hmac.compare_digest(self._confirmed, hashed)
+        is_pending = self.pending is not None and hmac.compare_digest(self.pending, hashed)
+        is_confirmed = self.confirmed is not None and hmac.compare_digest(self.confirmed, hashed)
         if is_pending:
             self.confirm()
         return is_pending or is_confirmed
@@ -61,8 +62,37 @@ class Held:
         """Whether the secret was valid once."""
         hashed = _hash(secret)
         # All are compared, so that time does not tell which one it was.
-        found = [hmac.compare_digest(retired, hashed) for retired in self._retired]
+        found = [hmac.compare_digest(retired, hashed) for retired in self.retired]
         return any(found)
+
+
+class Held:
+    """One session, the connection that owns it, and what resumes it.
+
+    `claimant` is the connection that will own it as soon as that is stored; until then `owner` does.
+    """
+
+    __slots__ = ("_record", "claimant", "owner", "secrets", "session")
+
+    def __init__(self, session: ServerSession, record: SessionRecord) -> None:
+        self.session = session
+        self.owner: Connection | None = None
+        self.claimant: Connection | None = None
+        self.secrets = Secrets(record)
+        self._record = record
+
+    def record(self) -> SessionRecord:
+        """What is to be stored before the next attachment."""
+        session, secrets = self.session, self.secrets
+        return msgspec.structs.replace(
+            self._record,
+            workspace=session.workspace,
+            attempt=session.attempt,
+            lease=session.lease + 1,
+            confirmed=secrets.confirmed,
+            pending=secrets.pending,
+            retired=tuple(secrets.retired),
+        )
 
 
 class Registry:
@@ -81,18 +111,20 @@ class Registry:
         """Iterate over a copy, so that sessions may end meanwhile."""
         return iter(list(self._held.values()))
 
-    def add(self, session: ServerSession) -> Held:
-        """Hold a new session."""
-        held = self._held[session.session_id] = Held(session)
-        return held
+    def add(self, held: Held) -> None:
+        """Hold a session."""
+        self._held[held.session.session_id] = held
 
     def get(self, session_id: str) -> Held | None:
         """The session of that id."""
         return self._held.get(session_id)
 
-    def remove(self, session_id: str) -> None:
-        """Forget a session."""
-        del self._held[session_id]
+    def remove(self, held: Held) -> bool:
+        """Forget a session; `False` if it was no longer held."""
+        if self._held.get(held.session.session_id) is not held:
+            return False
+        del self._held[held.session.session_id]
+        return True
 
     def find(self, observer: ServerSession, session_id: str) -> ServerSession | None:
         """A producer's session by id; `None` if it is unknown or another principal's."""

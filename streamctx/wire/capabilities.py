@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.limits import Limits
 from streamctx.vocabulary import DigestAlgorithm, HashAlgorithm, Unit
 from streamctx.wire.messages import Hello, NegotiatedLimits
 
-__all__ = ["Capabilities", "negotiate", "negotiated_limits"]
+__all__ = ["Capabilities", "limits_told", "negotiate", "negotiated_limits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,9 @@ def negotiate(hello: Hello) -> Capabilities:
     )
 
 
-def negotiated_limits(limits: Limits) -> NegotiatedLimits:
+def negotiated_limits(limits: Limits, *, is_stored: bool = False) -> NegotiatedLimits:
     """The limits that WELCOME tells a client (SPEC section 15)."""
+    retain_s = limits.retention_s if is_stored else limits.detached_session_s
     return NegotiatedLimits(
         frame_bytes=limits.frame_bytes_max,
         window_events=limits.window_events_max,
@@ -52,7 +53,27 @@ def negotiated_limits(limits: Limits) -> NegotiatedLimits:
         changes=limits.changes_per_edit_max,
         heartbeat_ms=round(limits.heartbeat_s * 1000),
         dead_ms=round(limits.dead_s * 1000),
-        retain_ms=round(limits.detached_session_s * 1000),
+        retain_ms=round(retain_s * 1000),
+    )
+
+
+def limits_told(limits: Limits, told: NegotiatedLimits) -> Limits:
+    """The limits of a session that was told these, whatever those of the server are now (HSK-5).
+
+    Raises:
+        ValueError: If they contradict those that are not told.
+    """
+    return replace(
+        limits,
+        frame_bytes_max=told.frame_bytes,
+        window_events_max=told.window_events,
+        window_bytes_max=told.window_bytes,
+        part_text_bytes_max=told.part_text_bytes,
+        document_bytes_max=told.document_bytes,
+        documents_per_session_max=told.documents,
+        changes_per_edit_max=told.changes,
+        heartbeat_s=told.heartbeat_ms / 1000,
+        dead_s=told.dead_ms / 1000,
     )
 
 

@@ -204,6 +204,7 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True):
     ranges: tuple[Range, ...] = ()
     lost: tuple[Range, ...] = ()
     documents: tuple[DocumentAction, ...] = ()
+    restored: bool = False
 
 
 class GoAway(Message, tag="goaway", frozen=True, kw_only=True):
@@ -265,6 +266,7 @@ class ErrorMessage(Message, tag="error", frozen=True, kw_only=True):
     subscription: Alias | None = None
     expected: Natural | Name | None = None
     change: Natural | None = None
+    retry_after_ms: Natural = 0
 
 
 # Documents: SPEC section 10.

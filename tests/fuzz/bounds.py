@@ -21,7 +21,7 @@ _REPLIES_MAX = 1024
 def check_hub(hub: Hub) -> None:
     """Check all sessions of a hub, and that it holds no others."""
     limits = hub.limits
-    held = list(hub._registry)
+    held = list(hub.registry)
     _at_most(len(held), limits.sessions_max, "sessions")
     sessions = [each.session for each in held]
     for each in held:
@@ -29,7 +29,7 @@ def check_hub(hub: Hub) -> None:
         if (each.owner is not None) is not (session.state is ServerState.ATTACHED):
             raise Violation(f"a session with the owner {each.owner} is {session.state}")
         _check_session(session, sessions, limits)
-    used = hub._budget.used_bytes
+    used = hub.budget.used_bytes
     _at_most(used, limits.documents_bytes_max, "bytes of all documents")
     texts = sum(document.byte_length for each in sessions for document in each.context.documents.values())
     if used != texts:

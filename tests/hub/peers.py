@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from streamctx.core.documents.text_digest import text_hash
-from streamctx.engine.base import Engine
+from streamctx.engine.base import Engine, StoreError
 from streamctx.hub.hub import Hub
 from streamctx.hub.ports import ConnectionInfo, Principal
 from streamctx.limits import DEFAULT_LIMITS, Limits
@@ -33,13 +33,19 @@ OTHER = Principal("other", frozenset({"produce", "observe"}))
 READER = Principal("owner", frozenset({"observe"}))
 XXH3 = DIGESTS[DigestAlgorithm.XXH3_64]
 M = TypeVar("M", bound=Message)
+_IDS = itertools.count(1)
 
 
 class Stage:
     """A hub with known tokens, ids and clock."""
 
-    def __init__(self, *, limits: Limits = DEFAULT_LIMITS, engine: Engine | None = None) -> None:
-        ids = itertools.count(1)
+    def __init__(
+        self,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        engine: Engine | None = None,
+        on_failure: Callable[[StoreError], None] | None = None,
+    ) -> None:
         self.now = 0.0
         self.connections = itertools.count(1)
         self.hub = Hub(
@@ -47,8 +53,9 @@ class Stage:
             version="1",
             limits=limits,
             engine=engine,
-            new_id=lambda: f"id-{next(ids)}",
+            new_id=lambda: f"id-{next(_IDS)}",
             jitter=lambda: 0.5,
+            on_failure=on_failure,
         )
 
     def pass_time(self, raw: Raw, until: float) -> None:
@@ -161,7 +168,7 @@ class _Wire:
             self.raw.arrive(message.encode() if isinstance(message, str) else message)
 
     def close(self, code: int, reason: str) -> None:
-        self.raw.closed_with = code
+        self.raw.closed_with, self.raw.timer = code, None
 
     def abort(self) -> None:
         self.raw.closed_with = 1006

@@ -22,8 +22,9 @@ _FEED = "streamctx.core.session.observer_feed:Feed"
 _FILTER = "streamctx.core.session.observer_feed:FeedFilter"
 _LOG = "streamctx.core.session.feed_log:FeedLog"
 _HUB = "streamctx.hub.hub:Hub"
+_HANDSHAKES = "streamctx.hub.handshakes:Handshakes"
 _CONNECTION = "streamctx.hub.connection:Connection"
-_HELD = "streamctx.hub.registry:Held"
+_SECRETS = "streamctx.hub.registry:Secrets"
 _REGISTRY = "streamctx.hub.registry:Registry"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -284,7 +285,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="stale HELLO accepted",
-        target=f"{_HUB}._resumable",
+        target=f"{_HANDSHAKES}._may_resume",
         old="    if hello.attempt <= session.attempt:\n",
         new="    if False:\n",
         why="whoever has the secret may resume",
@@ -292,7 +293,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="the loser goes on",
-        target=f"{_HUB}._resume",
+        target=f"{_HANDSHAKES}._fence_off",
         old="    if loser is not None:\n",
         new="    if False:\n",
         why="the old connection will close by itself",
@@ -308,17 +309,17 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="secret not checked",
-        target=f"{_HUB}._resumable",
-        old="    if not held.accepts(resume.secret) and not (\n"
-        "        held.knew(resume.secret) and hello.attempt <= session.attempt\n"
-        "    ):\n        return None\n",
+        target=f"{_HANDSHAKES}._may_resume",
+        old="    if not secrets.accepts(resume.secret) and not (\n"
+        "        secrets.knew(resume.secret) and hello.attempt <= session.attempt\n"
+        "    ):\n        return False\n",
         new="",
         why="the session's id is thought to be secret enough",
         checkers=("SecretHolds",),
     ),
     Mutant(
         name="old secrets stay valid",
-        target=f"{_HELD}.accepts",
+        target=f"{_SECRETS}.accepts",
         old="return is_pending or is_confirmed",
         new="return is_pending or is_confirmed or self.knew(secret)",
         why="a client may not have written down the newest one",
@@ -334,9 +335,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="epoch kept after a restart",
-        target=f"{_HUB}._open",
-        old="epoch=self._new_id(),",
-        new="epoch=self._new_id() if hello.resume is None else hello.resume.epoch,",
+        target=f"{_HANDSHAKES}._open",
+        old="epoch=hub.new_id(),",
+        new="epoch=hub.new_id() if hello.resume is None else hello.resume.epoch,",
         why="the client is spared a new start",
         checkers=("EpochHonest",),
     ),

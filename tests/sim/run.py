@@ -154,7 +154,7 @@ class Run:
     def _diverge(self, client: Client, dice: Dice, name: str) -> None:
         """The server's copy of a text rots."""
         hub, session_id = self.world.host.hub, client.session.session_id
-        held = None if hub is None or session_id is None else hub._registry.get(session_id)
+        held = None if hub is None or session_id is None else hub.registry.get(session_id)
         if held is None:
             return
         documents = [
@@ -254,7 +254,7 @@ class Run:
     def _longest_probe_s(self) -> float:
         """How far away the last probe for a lost tail is: unanswered ones come ever less often."""
         deliveries = [(client.session._delivery, client.now) for client in self.clients.values()]
-        deliveries += [(held.session.delivery, self.world.host.now) for held in self._hub()._registry]
+        deliveries += [(held.session.delivery, self.world.host.now) for held in self._hub().registry]
         probes = [(d._probe_at, now) for d, now in deliveries if d is not None]
         return max((at - now for at, now in probes if at is not None and at > now), default=0.0)
 
@@ -299,7 +299,7 @@ class Run:
 
     def _require_conserved(self) -> None:
         hub = self._hub()
-        for held in hub._registry:
+        for held in hub.registry:
             session = held.session
             if not session.produces:
                 continue
@@ -323,7 +323,7 @@ class Run:
                 self.watch.fail("Lossless", f"{client.plan.name}: {counters}")
 
     def _difference(self) -> str | None:
-        return Equality(self.watch, self.clients, self._hub()._registry).difference()
+        return Equality(self.watch, self.clients, self._hub().registry).difference()
 
     def _hub(self) -> Hub:
         hub = self.world.host.hub

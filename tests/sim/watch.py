@@ -336,7 +336,7 @@ class Watch:
         if link is None or hub is None:
             self.fail("SingleWriter", "an event is applied in nobody's turn")
             return
-        held = hub._registry.get(session.session_id)
+        held = hub.registry.get(session.session_id)
         if held is None or (held.owner is not None and held.owner is not link.handler):
             self.fail("SingleWriter", f"connection {link.number} does not own {session.session_id}")
 
@@ -551,7 +551,7 @@ class Watch:
         world = self.world
         assert world.host.hub is not None
         slack_s = world.plan.limits.gap_timeout_s + 3.0
-        for held in world.host.hub._registry:
+        for held in world.host.hub.registry:
             delivery = held.session.delivery
             mark = (held.session.lease, delivery.expected)
             if held.owner is None or not delivery.has_gap:

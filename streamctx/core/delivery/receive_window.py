@@ -303,6 +303,21 @@ class ReceiveWindow(Generic[Item]):
         self._promised_stop = max(self.known_stop, next_sequence)
         self._seen_stop = self._expected
 
+    def begin_at(self, expected: int) -> None:
+        """Take all numbers below `expected` as present, and none above, of which what was held is forgotten.
+
+        Of what comes again from `expected` on nothing is known: it may have other content than before.
+        """
+        self._expected = self._seen_stop = self._promised_stop = expected
+        self._present = RangeSet()
+        self._held.clear()
+        self._held_bytes = 0
+        self._order.clear()
+        self._is_plain = True
+        for slot, number in enumerate(self._number_of_slot):
+            if number >= expected:
+                self._number_of_slot[slot] = 0
+
     def missing(self) -> list[tuple[int, int]]:
         """Return the missing ranges: below the highest number that came or was announced on this connection.
 

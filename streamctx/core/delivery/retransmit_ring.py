@@ -70,6 +70,7 @@ class RetransmitRing:
         "_received",
         "_received_above",
         "_released",
+        "_safe_stop",
     )
 
     def __init__(self, *, events_max: int, bytes_max: int) -> None:
@@ -83,16 +84,17 @@ class RetransmitRing:
         self._bytes_max = bytes_max
         self.reset()
 
-    def reset(self) -> None:
-        """Forget everything and number from 1 again: a new epoch."""
+    def reset(self, next_sequence: int = 1) -> None:
+        """Forget everything, and number from `next_sequence` on; the peer has all numbers below."""
         self._entries: dict[int, _Entry] = {}
         self._newest_of_key: dict[Hashable, int] = {}
         self._answered_at: dict[int, float] = {}
         self._received_above = RangeSet()
         self._given_up = RangeSet()
-        self._next_sequence = 1
-        self._received = 1
-        self._released = 1
+        self._next_sequence = next_sequence
+        self._received = next_sequence
+        self._released = next_sequence
+        self._safe_stop = next_sequence
         self._frame_count = 0
         self._held_bytes = 0
         self._in_flight_events = 0
@@ -112,6 +114,15 @@ class RetransmitRing:
     def released(self) -> int:
         """The peer has made all durable frames below safe; none of them is held."""
         return self._released
+
+    @property
+    def safe_stop(self) -> int:
+        """One past the highest durable frame that was freed since the peer had made it safe.
+
+        A peer that lacks it has lost what it had promised to keep. What it may lack between here and
+        `released` were supersedable frames, whose numbers a restarted peer need not know.
+        """
+        return self._safe_stop
 
     @property
     def in_flight_events(self) -> int:
@@ -347,10 +358,8 @@ class RetransmitRing:
         has what it made durable. No limit applies to the frames returned: hand them to
         the socket in order, ahead of new ones.
 
-        Numbers below `released` that the peer lacks are gone. That is no loss if they
-        were supersedable, whose numbers a restarted peer need not know; the ring, which
-        has freed them, cannot tell. A gone range may be longer than the peer's
-        `reorder_span_max`: announce it in parts, in number order with the frames.
+        Numbers below `released` that the peer lacks are gone; that is no loss from `safe_stop` on. A gone
+        range may be longer than the peer's `reorder_span_max`: announce it in parts, in number order.
 
         Args:
             received: The peer has all numbers below.
@@ -427,7 +436,7 @@ class RetransmitRing:
         entries = self._entries
         answered_at = self._answered_at
         newest_of_key = self._newest_of_key
-        events = sent_bytes = freed_frames = freed_bytes = 0
+        events = sent_bytes = freed_frames = freed_bytes = safe_stop = 0
         for sequence in range(start, stop):
             entry = entries.get(sequence)
             if entry is None:
@@ -443,12 +452,15 @@ class RetransmitRing:
             if frame is not None:
                 freed_frames += 1
                 freed_bytes += size_bytes
-                if not durable and newest_of_key.get(key) == sequence:
+                if durable:
+                    safe_stop = sequence + 1
+                elif newest_of_key.get(key) == sequence:
                     del newest_of_key[key]
         self._in_flight_events -= events
         self._in_flight_bytes -= sent_bytes
         self._frame_count -= freed_frames
         self._held_bytes -= freed_bytes
+        self._safe_stop = max(self._safe_stop, safe_stop)
         if sample is not None:
             samples.append(sample)
 
@@ -457,6 +469,7 @@ class RetransmitRing:
         for sequence in range(start, stop):
             if sequence in self._entries:
                 self._free(sequence)
+                self._safe_stop = max(self._safe_stop, sequence + 1)
 
     def _free(self, sequence: int) -> None:
         """Drop the entry of a received number."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from streamctx.core.documents.document_state import DocumentState, TransferState
 from streamctx.core.documents.text_buffer import TextBuffer
 from streamctx.core.documents.translation import is_plain
 from streamctx.errors import ErrorCode, EventRefused
@@ -36,6 +37,15 @@ class _Transfer:
         self.byte_length = 0
         self._joined: list[str] = []
         self._pieces: list[str] = []
+
+    @classmethod
+    def restore(cls, state: TransferState) -> _Transfer:
+        """Go on where `state` was taken."""
+        transfer = cls(state.announced)
+        transfer.part_count = state.part_count
+        transfer.byte_length = len(state.text.encode())
+        transfer._joined.append(state.text)
+        return transfer
 
     def add(self, text: str, byte_length: int) -> None:
         """Take the next part."""
@@ -100,6 +110,46 @@ class Document:
         """The lowest version that had the present text."""
         self.plain_since: int | None = None
         """The lowest version since which the text has been plain (`is_plain`); `None` if it is not now."""
+
+    @classmethod
+    def restore(
+        cls, state: DocumentState, *, unit: Unit, hash_algorithm: HashAlgorithm, limits: Limits
+    ) -> Document:
+        """Make the document that `state` was taken of."""
+        document = cls(state.metadata, unit=unit, hash_algorithm=hash_algorithm, limits=limits)
+        if state.text is not None:
+            document.buffer = TextBuffer(state.text, unit=unit)
+        if state.transfer is not None:
+            document._transfer = _Transfer.restore(state.transfer)
+        document.version = state.version
+        document.text_since = state.text_since
+        document.plain_since = state.plain_since
+        document.verified_version = state.verified_version
+        document.saved_version = state.saved_version
+        document.is_stale = state.stale_reason is not None
+        document.stale_reason = state.stale_reason or ""
+        document.unfit_count = state.unfit_count
+        document.edit_count = state.edit_count
+        return document
+
+    def state(self) -> DocumentState:
+        """All of it as a value."""
+        transfer = self._transfer
+        return DocumentState(
+            metadata=self.metadata,
+            text=None if self.buffer is None else self.buffer.text(),
+            version=self.version,
+            text_since=self.text_since,
+            plain_since=self.plain_since,
+            verified_version=self.verified_version,
+            saved_version=self.saved_version,
+            stale_reason=self.stale_reason if self.is_stale else None,
+            unfit_count=self.unfit_count,
+            edit_count=self.edit_count,
+            transfer=None
+            if transfer is None
+            else TransferState(transfer.announced, transfer.part_count, transfer.text()),
+        )
 
     @property
     def alias(self) -> int:

@@ -200,6 +200,11 @@ class ClientSession:
         """The number that the next new frame will have, in this epoch."""
         return 1 if self._delivery is None else self._delivery.next_sequence
 
+    @property
+    def retry_after_ms(self) -> int:
+        """For how long the server, when it ended the last connection, said that it is of no use; or 0."""
+        return 0 if self._last_error is None else self._last_error.retry_after_ms
+
     def next_event(self) -> ClientEvent | None:
         """Take the next event for the application."""
         return self._events.popleft() if self._events else None
@@ -622,11 +627,15 @@ class ClientSession:
             )
         self.resumes += 1
         delivery.attach(now)
+        if welcome.restored:
+            delivery.restart_receiving(delivery.expected)
         delivery.resume_receiving(welcome.next)
         # It goes before what is sent again, and speaks of none of that.
         delivery.send_heartbeat(welcome.expects)
         delivery.resume_sending(welcome.expects, welcome.ranges, now)
         self._outgoing.outbox.states.mark_all_dirty()
+        if welcome.restored:
+            self._subscribe_anew(now)
         for action in welcome.documents:
             if action.action == "snapshot":
                 request = SnapshotRequest(document=action.document, reason="refused", version=action.version)
@@ -653,10 +662,7 @@ class ClientSession:
         if not is_first:
             self.resets += 1
             self._outgoing.open_anew(now)
-            self.observed.clear()
-            self._anew_due.clear()
-            for subscribe in self.subscriptions.values():
-                self._ask_for(subscribe, now)
+            self._subscribe_anew(now)
 
     def _limits_of(self, welcome: Welcome) -> Limits:
         """The narrower of the server's limits and ours (LIM-1).
@@ -696,6 +702,13 @@ class ClientSession:
             self._outgoing.delivery = None
 
     # Subscriptions.
+
+    def _subscribe_anew(self, now: float) -> None:
+        """The server knows of no subscription any more (RSM-7, RSM-11)."""
+        self.observed.clear()
+        self._anew_due.clear()
+        for subscribe in self.subscriptions.values():
+            self._ask_for(subscribe, now)
 
     def _ask_for(self, subscribe: Subscribe, now: float) -> None:
         self._unanswered[subscribe.subscription] = now

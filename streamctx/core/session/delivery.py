@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -19,11 +19,11 @@ from streamctx.core.delivery.corruption import CorruptionMeter
 from streamctx.core.delivery.gap_detector import GapDetector
 from streamctx.core.delivery.range_set import RangeSet
 from streamctx.core.delivery.receive_window import ReceiveWindow, Verdict
-from streamctx.core.delivery.retransmit_ring import Answer, RetransmitRing
+from streamctx.core.delivery.retransmit_ring import Answer, Frame, RetransmitRing
 from streamctx.core.delivery.round_trip import RoundTrip
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.limits import Limits
-from streamctx.vocabulary import DigestAlgorithm, Encoding
+from streamctx.vocabulary import INTEGER_MAX, DigestAlgorithm, Encoding
 from streamctx.wire.codec import BodyDecoder, Malformed, UnknownType, encode_body
 from streamctx.wire.digests import DIGESTS, crc32_digest
 from streamctx.wire.frames import KIND_CHUNK, pack_frame, parse_frame
@@ -253,6 +253,11 @@ class Delivery:
         """Smoothed round trip."""
         return self._rtt.rtt_s
 
+    @property
+    def given_up_ranges(self) -> tuple[tuple[int, int], ...]:
+        """The ranges of the peer that were given up last, as every ACK tells them."""
+        return tuple(self._lost)
+
     def received_ranges(self) -> tuple[tuple[int, int], ...]:
         """What has arrived above `expected`, for WELCOME."""
         return tuple(self._window.selective_ranges(self._limits.ack_ranges_max))
@@ -402,7 +407,7 @@ class Delivery:
         if ack.limit > self._peer_limit:
             self._peer_limit = ack.limit
         if self._evicted:
-            self._forget_evicted(ack.received)
+            self._forget_evicted(release)
         if before != (ring.received, ring.released, ring.in_flight_events):
             self._probes = 0
             # Only what says something new puts a probe off: the heartbeats of a peer could for ever.
@@ -481,8 +486,8 @@ class Delivery:
         self._out.append(pack_frame(body, encoding=self._encoding, digest=self._digest))
 
     def can_resume_sending(self, received: int) -> bool:
-        """Whether the peer can go on from a number: it was sent, and nothing from it on is forgotten."""
-        return self._ring.released <= received <= self._ring.next_sequence
+        """Whether the peer can go on from a number: it was sent, and what was safe is not lacking."""
+        return self._ring.safe_stop <= received <= self._ring.next_sequence
 
     def resume_sending(self, received: int, ranges: Sequence[tuple[int, int]], now: float) -> None:
         """Queue what the peer lacks after a new connection, before anything new (RSM-6).
@@ -491,10 +496,26 @@ class Delivery:
             RemoteProtocolError: If the peer claims what was never sent, or lost what was safe.
         """
         answer = self._ring.resume(received, ranges, now)
-        # SKIP first, so that no frame makes the peer ask for what is gone.
-        self._send_skips(answer.gone)
-        self._send_frames(answer)
+        for gone, frames in _in_strides(answer, received, self._limits.reorder_span_max):
+            # SKIP first, so that no frame makes the peer ask for what is gone.
+            self._send_skips(gone)
+            self._send_frames(frames)
         self._peer_limit = max(self._peer_limit, received + self._limits.window_events_max)
+
+    def restart_sending(self, next_sequence: int) -> None:
+        """Number from `next_sequence` on: what was sent from there is forgotten, and the peer was told."""
+        self._ring.reset(next_sequence)
+        self._peer_limit = next_sequence + self._limits.window_events_max
+
+    def restart_receiving(self, expected: int, lost: Iterable[tuple[int, int]] = ()) -> None:
+        """Go on as one that has everything below `expected` and nothing else.
+
+        Args:
+            lost: What had been given up before, to be told on (ACK-6).
+        """
+        self._window.begin_at(expected)
+        self._lost.extend(lost)
+        self._limit = max(self._limit, expected + self._limits.window_events_max)
 
     def resume_receiving(self, next_sequence: int) -> None:
         """After a handshake: the peer has sent all numbers below, and sends again what is not here (RSM-6).
@@ -550,8 +571,9 @@ class Delivery:
         ranges = RangeSet((sequence, sequence + 1) for sequence in self._evicted)
         return tuple(ranges), tuple(dict.fromkeys(self._evicted.values()))
 
-    def _forget_evicted(self, received: int) -> None:
-        for sequence in [sequence for sequence in self._evicted if sequence < received]:
+    def _forget_evicted(self, released: int) -> None:
+        # Not before the peer has made safe that it was told: it may have to be told again.
+        for sequence in [sequence for sequence in self._evicted if sequence < released]:
             del self._evicted[sequence]
 
     def hold_durable(self, sequence: int | None) -> None:
@@ -641,14 +663,14 @@ class Delivery:
         self.send_unnumbered(Nack(ranges=ranges, reason=reason))
 
     def _send_answer(self, answer: Answer) -> None:
-        self._send_frames(answer)
+        self._send_frames(answer.frames)
         self._send_skips(answer.gone)
 
-    def _send_frames(self, answer: Answer) -> None:
-        for _, frame in answer.frames:
+    def _send_frames(self, frames: Sequence[tuple[int, Frame]]) -> None:
+        for _, frame in frames:
             assert isinstance(frame, bytes)
             self._out.append(frame)
-        self._counters.retransmitted += len(answer.frames)
+        self._counters.retransmitted += len(frames)
 
     def _send_skips(self, gone: Iterable[tuple[int, int]]) -> None:
         """Announce numbers that will not be sent: one SKIP for each document that lost events (SKP-2)."""
@@ -711,6 +733,26 @@ class Delivery:
                 lost=tuple(self._lost),
             )
         )
+
+
+def _in_strides(
+    answer: Answer, start: int, span: int
+) -> Iterator[tuple[list[tuple[int, int]], list[tuple[int, Frame]]]]:
+    """Cut what is gone and what is held into strides that a receiver can follow (SEQ-3)."""
+    gone, frames = deque(answer.gone), deque(answer.frames)
+    while gone or frames:
+        end = start + span if gone and gone[-1][1] > start + span else INTEGER_MAX
+        gone_here: list[tuple[int, int]] = []
+        while gone and gone[0][0] < end:
+            first, stop = gone.popleft()
+            gone_here.append((first, min(stop, end)))
+            if stop > end:
+                gone.appendleft((end, stop))
+        frames_here: list[tuple[int, Frame]] = []
+        while frames and frames[0][0] < end:
+            frames_here.append(frames.popleft())
+        yield gone_here, frames_here
+        start = end
 
 
 def _bad_sequence(message: str) -> RemoteProtocolError:

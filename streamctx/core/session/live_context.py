@@ -18,6 +18,7 @@ from streamctx.core.documents.presence import Key, Presence, Variants, check_pos
 from streamctx.core.documents.translation import translations
 from streamctx.core.documents.units import length_in
 from streamctx.core.session.feed_log import FeedLog
+from streamctx.core.session.stored import Refused, SessionState, Spoilt
 from streamctx.errors import ErrorCode, EventRefused
 from streamctx.limits import Limits
 from streamctx.vocabulary import HashAlgorithm, Unit
@@ -148,6 +149,55 @@ class LiveContext:
             DesignOpen: self._design_open,  # type: ignore[dict-item]
             DesignClose: self._design_close,  # type: ignore[dict-item]
         }
+
+    # What outlives the server: all but presence, which the client sends again (RSM-6).
+
+    def state(self, *, stop: int, lost: tuple[tuple[int, int], ...]) -> SessionState:
+        """All of it as a value; texts are copied. For the arguments see `SessionState`."""
+        return SessionState(
+            stop=stop,
+            lost=lost,
+            documents=tuple(document.state() for document in self._documents.values()),
+            designs=tuple(self._designs.values()),
+            stale_designs=tuple(self._stale_designs),
+            refused=tuple((alias, str(code)) for alias, code in self._refused.items()),
+        )
+
+    def restore(self, state: SessionState) -> None:
+        """Take over a state, in a context that has none yet. What is excluded by now is left out (SEC-3)."""
+        for stored in state.documents:
+            document = Document.restore(
+                stored, unit=self._unit, hash_algorithm=self._hash_algorithm, limits=self._limits
+            )
+            if self._is_excluded(document.uri):
+                self._refused[document.alias] = ErrorCode.EXCLUDED
+                continue
+            self._documents[document.alias] = document
+            if document.buffer is not None:
+                self._shown.add(document.alias)
+        for design in state.designs:
+            if self._is_excluded(design.uri) or self._is_excluded(design.file_name):
+                self._refused[design.document] = ErrorCode.EXCLUDED
+            else:
+                self._designs[design.document] = design
+        self._stale_designs.update(alias for alias in state.stale_designs if alias in self._designs)
+        self._refused.update((alias, ErrorCode(code)) for alias, code in state.refused)
+        self._account()
+
+    def replay(self, sequence: int, item: Event | Spoilt | Refused) -> None:
+        """Let happen again what was journalled; what was answered then is not answered again."""
+        if isinstance(item, Spoilt):
+            self.lose(item.documents, ask=False)
+        elif isinstance(item, Refused):
+            self.refuse(item.document, ErrorCode(item.code))
+        else:
+            self.apply(sequence, item, in_order=True)
+
+    def move_to(self, budget: TextBudget) -> None:
+        """Let the texts count in another budget, though it may be over its limit then."""
+        self._budget.used_bytes -= self._text_bytes
+        budget.used_bytes += self._text_bytes
+        self._budget = budget
 
     # What it looks like.
 
@@ -297,6 +347,16 @@ class LiveContext:
         """The aliases that were refused, and why."""
         return self._refused
 
+    def refuse(self, alias: int, code: ErrorCode) -> None:
+        """Close a document, or never open it: its later events are dropped (DOC-7)."""
+        if self._forget(alias):
+            # The person has gone to a document that is not shown; the event that said so is counted already.
+            key = key_of(Focus())
+            self._present(key, self._presence.sequence_of(key), Focus(), None, {})
+        if len(self._refused) >= self._limits.supersedable_keys_max:
+            del self._refused[next(iter(self._refused))]
+        self._refused[alias] = code
+
     def is_refused(self, alias: int) -> bool:
         """Whether a document was refused: nothing of it is to be kept (DOC-7, SEC-3)."""
         return alias in self._refused
@@ -405,13 +465,7 @@ class LiveContext:
 
     def _refuse_document(self, alias: int, refusal: EventRefused, sequence: int) -> Answers:
         """Close a document, or never open it; its later events are dropped (DOC-7)."""
-        if self._forget(alias):
-            # The person has gone to a document that is not shown; the event that said so is counted already.
-            key = key_of(Focus())
-            self._present(key, self._presence.sequence_of(key), Focus(), None, {})
-        if len(self._refused) >= self._limits.supersedable_keys_max:
-            del self._refused[next(iter(self._refused))]
-        self._refused[alias] = refusal.code
+        self.refuse(alias, refusal.code)
         return (self._error(refusal, sequence, alias),)
 
     def _edit(self, sequence: int, event: Edit) -> Answers:

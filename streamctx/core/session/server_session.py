@@ -20,14 +20,23 @@ from streamctx.core.session.delivery import (
     TooLarge,
 )
 from streamctx.core.session.feed_log import FeedLog
-from streamctx.core.session.live_context import LiveContext, TextBudget
+from streamctx.core.session.live_context import ContextCounters, LiveContext, TextBudget
 from streamctx.core.session.observer_feed import Feed, FeedFilter
 from streamctx.core.session.state import ServerInput, ServerState, server_transition
-from streamctx.core.session.stored import JournalBatch, JournalEntry, JournalItem, Refused, Spoilt
+from streamctx.core.session.stored import (
+    JournalBatch,
+    JournalEntry,
+    JournalItem,
+    Refused,
+    SessionRecord,
+    SessionState,
+    Spoilt,
+    StoredSession,
+)
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.limits import Limits
-from streamctx.vocabulary import Encoding, Unit
-from streamctx.wire.capabilities import Capabilities
+from streamctx.vocabulary import INTEGER_MAX, Encoding, Unit
+from streamctx.wire.capabilities import Capabilities, limits_told
 from streamctx.wire.codec import Malformed, UnknownType, client_decoder
 from streamctx.wire.messages import (
     DURABLE_TYPES,
@@ -56,6 +65,11 @@ __all__ = ["Directory", "Resumption", "ServerSession"]
 
 _DURABLE = frozenset(DURABLE_TYPES)
 _REPLIES_MAX = 1024
+_UNJOURNALLED_MAX = 1024
+"""So many numbers of supersedable events, which are not journalled, may pass before a batch says so.
+
+What a restored session does not know of, its client has to skip, and a SKIP has its bounds (SKP-3).
+"""
 _PATTERN_CHARACTERS_MAX = 64 * 1024
 """Of all URI patterns of a session: so many are matched with the longest URI in some 40 ms."""
 EVERY_SESSION = "*"
@@ -65,6 +79,7 @@ EVERY_SESSION = "*"
 class Resumption:
     """What WELCOME says of a resume (SPEC 9.3)."""
 
+    restored: bool
     verdict: Literal["resumed", "resynced"]
     lost: tuple[tuple[int, int], ...]
     documents: tuple[DocumentAction, ...]
@@ -94,8 +109,10 @@ class ServerSession:
         "_feeds",
         "_is_confirmed",
         "_is_heard",
+        "_is_restored",
         "_journal",
         "_journal_pending",
+        "_journalled_stop",
         "_journals",
         "_replies",
         "_subscriptions",
@@ -108,6 +125,7 @@ class ServerSession:
         "epoch",
         "lease",
         "limits",
+        "limits_told",
         "observers",
         "opened_at",
         "principal",
@@ -119,13 +137,8 @@ class ServerSession:
 
     def __init__(
         self,
+        record: SessionRecord,
         *,
-        session_id: str,
-        epoch: str,
-        principal: str,
-        hello: Hello,
-        encoding: Encoding,
-        capabilities: Capabilities,
         limits: Limits,
         jitter: Callable[[], float],
         is_excluded: Callable[[str], bool],
@@ -137,19 +150,23 @@ class ServerSession:
         """Make a session; `attach` then begins its first connection.
 
         Args:
+            record: What its first handshake has settled.
+            limits: Those of the server; the ones that the client was told are those of the record.
             journals: Whether durable events are held back from `durable` until `journal_done`.
         """
-        self.session_id = session_id
-        self.epoch = epoch
-        self.principal = principal
-        self.client: ClientInfo = hello.client
-        self.workspace: Workspace | None = hello.workspace
-        self.role = hello.role
-        self.encoding = encoding
-        self.limits = limits
+        self.session_id = record.session_id
+        self.epoch = record.epoch
+        self.principal = record.principal
+        self.client: ClientInfo = record.client
+        self.workspace: Workspace | None = record.workspace
+        self.role = record.role
+        self.encoding = encoding = Encoding(record.encoding)
+        capabilities = record.capabilities
+        self.limits_told = record.limits
+        self.limits = limits = limits_told(limits, record.limits)
         self.state = ServerState.DETACHED
-        self.attempt = hello.attempt
-        self.lease = 0
+        self.attempt = record.attempt
+        self.lease = record.lease
         self.opened_at = now
         self.detached_at = now
         self.client_errors = 0
@@ -181,7 +198,60 @@ class ServerSession:
         self._journals = journals
         self._journal: list[JournalEntry] = []
         self._journal_pending: deque[JournalBatch] = deque()
+        self._journalled_stop = 1
+        self._is_restored = False
         self.observers_changed()
+
+    @classmethod
+    def restore(
+        cls,
+        stored: StoredSession,
+        *,
+        limits: Limits,
+        jitter: Callable[[], float],
+        is_excluded: Callable[[str], bool],
+        budget: TextBudget,
+        directory: Directory,
+        now: float,
+    ) -> ServerSession:
+        """Make the session that was stored, detached, as it was when the last batch was taken.
+
+        Raises:
+            ValueError: If what is stored cannot have been taken of a session.
+        """
+        # What was accepted once is not refused because others have taken the room since.
+        session = cls(
+            stored.record,
+            limits=limits,
+            jitter=jitter,
+            is_excluded=is_excluded,
+            budget=TextBudget(INTEGER_MAX),
+            directory=directory,
+            journals=True,
+            now=now,
+        )
+        session._replay(stored)
+        session._context.move_to(budget)
+        return session
+
+    def _replay(self, stored: StoredSession) -> None:
+        stop, lost = 1, []
+        if stored.state is not None:
+            stop, lost = stored.state.stop, list(stored.state.lost)
+            self._context.restore(stored.state)
+        for batch in stored.batches:
+            if batch.stop < stop:
+                raise ValueError(f"a batch ends at {batch.stop}, after one that ends at {stop}")
+            stop = batch.stop
+            for sequence, item in batch.entries:
+                if item is not None:
+                    self._context.replay(sequence, item)
+                if isinstance(item, Spoilt):
+                    lost.extend(item.ranges)
+        self._context.counters = ContextCounters()
+        self.delivery.restart_receiving(stop, lost)
+        self._journalled_stop = stop
+        self._is_restored = self._is_confirmed = True
 
     # What it looks like.
 
@@ -239,7 +309,7 @@ class ServerSession:
         """Whether the two histories fit together: neither side has what the other never sent."""
         return (
             resume.next >= self.delivery.known_stop
-            and self.delivery.can_resume_sending(resume.expects)
+            and (self._is_restored or self.delivery.can_resume_sending(resume.expects))
             and all(1 <= start < stop <= resume.next for start, stop in resume.lost)
         )
 
@@ -247,13 +317,19 @@ class ServerSession:
         """After `can_resume` and `attach`: take over what the client lacks and has lost."""
         delivery = self.delivery
         delivery.resume_receiving(resume.next)
-        delivery.resume_sending(resume.expects, (), now)
+        if self._is_restored:
+            # What was sent from there on died with the server that sent it.
+            self._forget_sent()
+            delivery.restart_sending(resume.expects)
+        else:
+            delivery.resume_sending(resume.expects, (), now)
         lost = delivery.missing_within(resume.lost)
         if lost:
             # A client that does not say whose they were leaves no document to be trusted.
             self._spoil(resume.documents or None, lost, ask=False)
             self._apply_all(delivery.lose(lost))
         return Resumption(
+            restored=self._is_restored,
             verdict="resynced" if lost else "resumed",
             lost=lost,
             documents=tuple(
@@ -265,6 +341,12 @@ class ServerSession:
                 for alias, document in self._context.documents.items()
             ),
         )
+
+    def _forget_sent(self) -> None:
+        """A client that is told of a restored session subscribes anew (RSM-11)."""
+        self._replies.clear()
+        for subscription in list(self._subscriptions):
+            self._unsubscribe(subscription)
 
     def detach(self, now: float) -> None:
         """The connection is gone; the state stays."""
@@ -308,6 +390,7 @@ class ServerSession:
         repeated = self._receive(data, now)
         if repeated is None and self.delivery.counters.received > before:
             self._is_heard = self._is_confirmed = True
+            self._is_restored = False
         return repeated
 
     def _receive(self, data: bytes, now: float) -> Hello | None:
@@ -341,12 +424,20 @@ class ServerSession:
 
     def take_journal(self) -> JournalBatch | None:
         """What was applied since the last call and is to be made safe; `None` if there is nothing."""
-        if not self._journal:
+        if not self._journals:
+            return None
+        stop = self.delivery.expected
+        if not self._journal and stop - self._journalled_stop < _UNJOURNALLED_MAX:
             return None
         entries, self._journal = tuple(self._journal), []
-        batch = JournalBatch(first=entries[0][0], stop=self.delivery.expected, entries=entries)
+        batch = JournalBatch(first=entries[0][0] if entries else stop, stop=stop, entries=entries)
         self._journal_pending.append(batch)
+        self._journalled_stop = stop
         return batch
+
+    def stored_state(self) -> SessionState:
+        """The state after the last batch that `take_journal` returned; call it directly after that."""
+        return self._context.state(stop=self._journalled_stop, lost=self.delivery.given_up_ranges)
 
     def _give_up(self, lost: Sequence[tuple[int, int]]) -> None:
         """Go on without numbers that will not come; each gap spoils what was applied before it."""

@@ -10,18 +10,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from streamctx.wire.messages import (
-    ClientInfo,
-    DesignOpen,
-    Event,
-    NegotiatedLimits,
-    Open,
-    Snapshot,
-    Workspace,
-)
+from streamctx.core.documents.document_state import DocumentState
+from streamctx.vocabulary import DigestAlgorithm, HashAlgorithm, Unit
+from streamctx.wire.capabilities import Capabilities
+from streamctx.wire.messages import ClientInfo, DesignOpen, Event, NegotiatedLimits, Workspace
 
 __all__ = [
-    "DocumentState",
     "JournalBatch",
     "JournalEntry",
     "JournalItem",
@@ -30,7 +24,6 @@ __all__ = [
     "SessionState",
     "Spoilt",
     "StoredSession",
-    "TransferState",
 ]
 
 
@@ -81,7 +74,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     epoch: str
     principal: str
-    role: Literal["produce", "both"]
+    role: Literal["produce", "observe", "both"]
     client: ClientInfo
     workspace: Workspace | None
     encoding: str
@@ -91,34 +84,16 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     limits: NegotiatedLimits
     attempt: int
     lease: int
-    confirmed: bytes | None
-    pending: bytes | None
+    confirmed: bytes | None = None
+    pending: bytes | None = None
     retired: tuple[bytes, ...] = ()
 
-
-class TransferState(msgspec.Struct, frozen=True):
-    """A text that is coming in parts: the message that announced it, and what has come."""
-
-    announced: Open | Snapshot
-    part_count: int
-    text: str
-
-
-class DocumentState(msgspec.Struct, frozen=True, kw_only=True):
-    """One text document; `text` is `None` until the first text is complete."""
-
-    metadata: Open
-    text: str | None
-    version: int
-    text_since: int
-    plain_since: int | None = None
-    verified_version: int | None = None
-    saved_version: int | None = None
-    stale_reason: str | None = None
-    """Why it is stale; `None` if it is not."""
-    unfit_count: int = 0
-    edit_count: int = 0
-    transfer: TransferState | None = None
+    @property
+    def capabilities(self) -> Capabilities:
+        """The algorithms and the unit."""
+        return Capabilities(
+            digest=DigestAlgorithm(self.digest), unit=Unit(self.unit), hash=HashAlgorithm(self.hash)
+        )
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):

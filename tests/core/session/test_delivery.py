@@ -557,3 +557,44 @@ def test_a_lost_last_frame_is_looked_for_however_often_the_peer_says_nothing_new
         sent += [message for _, message in end.flush()]
         probes += sum(isinstance(message, Heartbeat) for message in sent)
     assert probes >= 5
+
+
+def test_a_peer_may_lack_what_was_freed_only_if_it_was_not_durable() -> None:
+    end = End(durable=True)
+    end.send(2)
+    for character in range(3):
+        end.delivery.send(cursor(character), 0.0, key="k", durable=False)
+    end.receive(frame(ack(6)))
+    assert end.delivery.is_settled
+    assert [end.delivery.can_resume_sending(expects) for expects in range(1, 8)] == [False, False] + [
+        True
+    ] * 4 + [False]
+
+
+def test_a_long_row_of_numbers_that_are_gone_is_skipped_in_strides_among_the_frames() -> None:
+    end, peer = End(durable=True), End()
+    kept = (20, 41, 60)
+    for number in range(1, 61):
+        end.delivery.send(cursor(number), 0.0, key=number, durable=number in kept)
+        end.receive(frame(ack(number + 1, durable=min(number + 1, 20), limit=1000)))
+    end.delivery.attach(0.0)
+    end.delivery.resume_sending(1, (), 0.0)
+    frames = end.delivery.flush(0.0)
+    sent = [read(data) for data in frames]
+    assert [sequence for sequence, _ in sent if sequence] == [*kept]
+    # Each is taken, and none of them lets the peer see a gap.
+    for data in frames:
+        if not isinstance(read(data)[1], Heartbeat):
+            peer.receive(data)
+    assert peer.delivery.expected == 61
+    assert not [message for _, message in peer.flush() if isinstance(message, Nack)]
+
+
+def test_one_that_restarts_forgets_what_it_held_and_takes_other_content_for_it() -> None:
+    end = End()
+    end.receive(frame(save(1), 1), frame(save(3), 3))
+    end.delivery.restart_receiving(2)
+    assert not end.delivery.has_gap
+    assert [sequence for sequence, _ in end.receive(frame(save(7), 2), frame(save(8), 3))] == [2, 3]
+    assert end.receive(frame(save(8), 3)) == []
+    assert close_of(end, frame(save(9), 3)) is CloseCode.CONFLICT

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from streamctx.core.session.live_context import TextBudget
 from streamctx.core.session.observed import ObservedSession
 from streamctx.core.session.server_session import ServerSession
+from streamctx.core.session.stored import SessionRecord
 from streamctx.limits import DEFAULT_LIMITS
 from streamctx.vocabulary import DigestAlgorithm, Encoding, HashAlgorithm, Unit
-from streamctx.wire.capabilities import Capabilities
+from streamctx.wire.capabilities import negotiated_limits
 from streamctx.wire.changes import Change
 from streamctx.wire.messages import (
     ClientInfo,
     Cursor,
     Edit,
-    Hello,
     Message,
     Resume,
     Subscribe,
@@ -51,12 +51,21 @@ class End:
 
     def __init__(self, session_id: str, unit: Unit, directory: Directory) -> None:
         self.session = ServerSession(
-            session_id=session_id,
-            epoch="e",
-            principal="p",
-            hello=Hello(attempt=1, client=ClientInfo(name="c"), digests=("xxh3-64",)),
-            encoding=Encoding.MSGPACK,
-            capabilities=Capabilities(digest=DigestAlgorithm.XXH3_64, unit=unit, hash=HashAlgorithm.XXH3_64),
+            SessionRecord(
+                session_id=session_id,
+                epoch="e",
+                principal="p",
+                role="both",
+                client=ClientInfo(name="c"),
+                workspace=None,
+                encoding=Encoding.MSGPACK,
+                digest=DigestAlgorithm.XXH3_64,
+                unit=unit,
+                hash=HashAlgorithm.XXH3_64,
+                limits=negotiated_limits(DEFAULT_LIMITS),
+                attempt=1,
+                lease=0,
+            ),
             limits=DEFAULT_LIMITS,
             jitter=lambda: 0.5,
             is_excluded=lambda uri: False,

@@ -546,7 +546,7 @@ class _Play:
         line = hostile.line
         if line is None or line.welcome is None:
             return None
-        held = self.world.hub._registry.get(line.welcome.session)
+        held = self.world.hub.registry.get(line.welcome.session)
         return None if held is None else held.session
 
     def _again(self, hostile: _Hostile) -> None:
@@ -691,7 +691,7 @@ class _Play:
 
     def _check(self) -> None:
         check_hub(self.world.hub)
-        for held in self.world.hub._registry:
+        for held in self.world.hub.registry:
             session = held.session
             mark = session.delivery.expected
             if mark < self.progress.get(session.session_id, 1):

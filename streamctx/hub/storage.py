@@ -1,0 +1,168 @@
+"""What the hub stores of its sessions, and how what was stored comes back.
+
+Between the hub, which decides, and an engine, which keeps. Every completion comes on the event loop's
+thread; what it leads to is the hub's business.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import TypeAlias
+
+from streamctx.core.session.live_context import TextBudget
+from streamctx.core.session.server_session import ServerSession
+from streamctx.core.session.stored import StoredSession
+from streamctx.engine.base import Damaged, Done, Durability, Engine, Loaded, StoreError
+from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
+from streamctx.hub.redaction import Redaction
+from streamctx.hub.registry import Held, Registry
+from streamctx.limits import Limits
+
+__all__ = ["Recalled", "Storage", "unavailable"]
+
+logger = logging.getLogger("streamctx.server")
+
+Recalled: TypeAlias = Held | Damaged | StoreError | None
+"""A session that is live now; or why it is not: damaged, not at present, or not there at all."""
+
+
+def unavailable(error: StoreError) -> RemoteProtocolError:
+    """What to tell a client for which nothing can be stored now; details are for the operator."""
+    return RemoteProtocolError(
+        ErrorCode.UNAVAILABLE,
+        CloseCode.UNAVAILABLE,
+        f"the server cannot store anything now; try again in {error.retry_after_s:g} s",
+        retry_after_s=error.retry_after_s,
+    )
+
+
+class Storage:
+    """Saves and recalls sessions. Nothing is stored of sessions that only observe."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        registry: Registry,
+        *,
+        limits: Limits,
+        budget: TextBudget,
+        jitter: Callable[[], float] = random.random,
+        on_unsaved: Callable[[Held, StoreError], None],
+    ) -> None:
+        """Store in `engine` what is in `registry`.
+
+        Args:
+            on_unsaved: Told of a session whose events could not be stored: it is ahead of the store.
+        """
+        self._engine = engine
+        self._registry = registry
+        self._limits = limits
+        self._budget = budget
+        self._jitter = jitter
+        self._on_unsaved = on_unsaved
+        self._recalls: dict[str, list[Callable[[Recalled], None]]] = {}
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is stored at all."""
+        return self._engine.durability != "none"
+
+    @property
+    def durability(self) -> Durability:
+        """What `durable` means for a session that is stored."""
+        return self._engine.durability
+
+    def keeps(self, session: ServerSession) -> bool:
+        """Whether a session is stored."""
+        return self.is_on and session.produces
+
+    def fence(self, held: Held, done: Done) -> None:
+        """Store who may resume a session, before its client is told."""
+        if self.keeps(held.session):
+            self._engine.fence(held.record(), done)
+        else:
+            done(None)
+
+    def save(self, held: Held, saved: Callable[[], None]) -> None:
+        """Store what was applied since the last call.
+
+        Args:
+            saved: Called when it is safe, if that is not before this call returns.
+        """
+        session = held.session
+        batch = session.take_journal()
+        if batch is None:
+            return
+        is_appending = True
+
+        def done(error: StoreError | None) -> None:
+            if error is not None:
+                self._on_unsaved(held, error)
+                return
+            session.journal_done()
+            if not is_appending:
+                saved()
+
+        engine, session_id, epoch = self._engine, session.session_id, session.epoch
+        engine.append(session_id, epoch, batch, done)
+        is_appending = False
+        if engine.is_snapshot_due(session_id):
+            engine.snapshot(session_id, epoch, session.stored_state(), self._snapshot_done)
+
+    def forget(self, session: ServerSession) -> None:
+        """Delete what is stored of a session that has ended."""
+        if self.keeps(session):
+            self._engine.forget(session.session_id, self._snapshot_done)
+
+    def recall(self, session_id: str, now: float, done: Callable[[Recalled], None]) -> None:
+        """Make a stored session live again, detached; one that is live is given as it is."""
+        held = self._registry.get(session_id)
+        if held is not None or not self.is_on:
+            done(held)
+            return
+        waiting = self._recalls.setdefault(session_id, [])
+        waiting.append(done)
+        if len(waiting) == 1:
+            self._engine.load(session_id, lambda loaded: self._loaded(session_id, loaded, now))
+
+    def _loaded(self, session_id: str, loaded: Loaded, now: float) -> None:
+        recalled: Recalled = self._registry.get(session_id)
+        if recalled is None:
+            recalled = self._restored(loaded, now) if isinstance(loaded, StoredSession) else loaded
+        for done in self._recalls.pop(session_id):
+            done(recalled)
+
+    def _restored(self, stored: StoredSession, now: float) -> Recalled:
+        record = stored.record
+        folders = () if record.workspace is None else record.workspace.folders
+        if len(self._registry) >= self._limits.sessions_max:
+            return StoreError(
+                f"{self._limits.sessions_max} sessions are live, which is the limit", is_fatal=False
+            )
+        try:
+            session = ServerSession.restore(
+                stored,
+                limits=self._limits,
+                jitter=self._jitter,
+                is_excluded=Redaction(folders).is_excluded,
+                budget=self._budget,
+                directory=self._registry,
+                now=now,
+            )
+        except ValueError as error:
+            logger.exception("session %s cannot be restored", record.session_id)
+            return Damaged(f"what is stored makes no session: {error}", record)
+        if self._budget.used_bytes > self._budget.limit_bytes:
+            session.end("expired")
+            return StoreError("there is no room for the texts of one more session", is_fatal=False)
+        held = Held(session, record)
+        self._registry.add(held)
+        logger.info("session %s recalled", record.session_id)
+        return held
+
+    def _snapshot_done(self, error: StoreError | None) -> None:
+        # Nothing depends on it: the journal is there still.
+        if error is not None:
+            logger.warning("the store could not be tidied: %s", error)

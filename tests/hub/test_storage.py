@@ -1,0 +1,482 @@
+"""What a hub makes of what it stored, by itself and when another hub has to go on with it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from streamctx.core.session.stored import JournalBatch, SessionRecord
+from streamctx.engine.base import Damaged, Done, Loaded, StoreError
+from streamctx.engine.memory import MemoryEngine
+from streamctx.errors import CloseCode
+from streamctx.limits import DEFAULT_LIMITS
+from streamctx.wire.changes import Change
+from streamctx.wire.messages import (
+    Ack,
+    Close,
+    Cursor,
+    DocumentAction,
+    Edit,
+    ErrorMessage,
+    Heartbeat,
+    Part,
+    Save,
+    Skip,
+    SnapshotRequest,
+    Subscribe,
+    Subscribed,
+    Sync,
+    Welcome,
+)
+from tests.hub.peers import ALL, Raw, Stage, opened
+
+if sys.version_info >= (3, 12):
+    from typing import override
+else:
+    from typing_extensions import override
+
+__all__: list[str] = []
+
+HEARTBEAT = Heartbeat(next=1, received=1, applied=1, durable=1, limit=1025)
+
+
+class Disk(MemoryEngine):
+    """Outlives hubs. While it `is_slow` nothing completes until `finish`; `error` is how writes fail."""
+
+    def __init__(self) -> None:
+        super().__init__(durability="full")
+        self.is_slow = False
+        self.error: StoreError | None = None
+        self.damaged: Damaged | None = None
+        self.waiting: list[Callable[[], None]] = []
+
+    def finish(self, count: int | None = None) -> None:
+        for _ in range(len(self.waiting) if count is None else count):
+            self.waiting.pop(0)()
+
+    def _later(self, action: Callable[[], None]) -> None:
+        if self.is_slow:
+            self.waiting.append(action)
+        else:
+            action()
+
+    @override
+    def fence(self, record: SessionRecord, done: Done) -> None:
+        error = self.error
+        fence = super().fence
+        self._later(lambda: fence(record, done) if error is None else done(error))
+
+    @override
+    def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Done) -> None:
+        error = self.error
+        append = super().append
+        self._later(lambda: append(session_id, epoch, batch, done) if error is None else done(error))
+
+    @override
+    def load(self, session_id: str, done: Callable[[Loaded], None]) -> None:
+        load = super().load
+        self._later(lambda: load(session_id, done) if self.damaged is None else done(self.damaged))
+
+
+def edit(base: int, text: str, *, document: int = 1) -> Edit:
+    return Edit(document=document, base=base, version=base + 1, changes=(Change(0, 0, 0, 0, text),))
+
+
+def text_of(stage: Stage, session_id: str, document: str = "1") -> object:
+    view = stage.hub.document(ALL, session_id, document)
+    return None if view is None else view["text"]
+
+
+def resumed(disk: Disk, raw: Raw, *, attempt: int = 2, **changes: object) -> Raw:
+    """Come back to another hub with the same disk."""
+    after = Stage(engine=disk).raw()
+    after.hello(attempt=attempt, resume=raw.resume(**changes))
+    return after
+
+
+def welcome_of(raw: Raw) -> Welcome:
+    return raw.of(Welcome)[-1]
+
+
+def test_another_hub_goes_on_in_the_same_epoch_with_the_same_documents() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.give(raw.frame(opened(), 1), raw.frame(edit(1, "x"), 2), raw.frame(Save(document=1, version=2), 3))
+    assert (welcome_of(raw).durability, raw.of(Ack)[-1].durable) == ("full", 4)
+    after = resumed(disk, raw, next=4)
+    welcome = welcome_of(after)
+    assert (welcome.verdict, welcome.epoch, welcome.session) == (
+        "resumed",
+        welcome_of(raw).epoch,
+        welcome_of(raw).session,
+    )
+    assert (welcome.expects, welcome.lease, welcome.restored) == (4, 2, True)
+    assert welcome.documents == (DocumentAction(document=1, action="keep", version=2),)
+    assert text_of(after.stage, welcome.session) == "xabc"
+    after.send(edit(2, "y"), 4)
+    assert text_of(after.stage, welcome.session) == "yxabc"
+    assert after.of(Ack)[-1].durable == 5
+
+
+def test_a_text_in_parts_goes_on_with_the_next_part() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(msgspec.structs.replace(opened("abcdef"), text=None, parts=3), 1)
+    raw.send(Part(document=1, version=1, index=0, text="ab"), 2)
+    after = resumed(disk, raw, next=3)
+    after.send(Part(document=1, version=1, index=1, text="cd"), 3)
+    again = resumed(disk, after, attempt=3, next=4)
+    again.send(Part(document=1, version=1, index=2, text="ef"), 4)
+    assert text_of(again.stage, welcome_of(again).session) == "abcdef"
+
+
+def test_what_is_stale_stays_stale_and_its_text_is_asked_for() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    raw.send(edit(7, "x"), 2)
+    assert raw.errors() == ["bad_version"]
+    after = resumed(disk, raw, next=3)
+    assert [action.action for action in welcome_of(after).documents] == ["snapshot"]
+
+
+def test_what_was_given_up_is_told_after_a_restart_too_and_its_documents_stay_stale() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined()
+    raw.send(opened(), 1)
+    raw.send(edit(1, "x"), 3)
+    stage.pass_time(raw, 11.0)
+    assert raw.of(Ack)[-1].lost == ((2, 3),)
+    after = resumed(disk, raw, next=4)
+    assert [action.action for action in welcome_of(after).documents] == ["snapshot"]
+    after.send(HEARTBEAT)
+    assert after.of(Ack)[-1].lost == ((2, 3),)
+
+
+def test_a_refused_document_stays_refused_and_nothing_of_it_is_stored() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened("password", uri="file:///.env"), 1)
+    raw.send(opened(document=2), 2)
+    after = resumed(disk, raw, next=3)
+    after.send(edit(1, "word"), 3)
+    assert after.errors() == []
+    assert text_of(after.stage, welcome_of(after).session) is None
+    stored: list[Loaded] = []
+    disk.load(welcome_of(raw).session, stored.append)
+    assert "word" not in repr(stored)
+    assert "password" not in repr(stored)
+    assert ".env" not in repr(stored)
+
+
+def test_a_session_comes_back_from_a_snapshot_and_the_batches_after_it() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(""), 1)
+    for index in range(600):
+        raw.send(edit(1 + index, str(index % 10)), 2 + index)
+    text = text_of(raw.stage, welcome_of(raw).session)
+    stored: list[Loaded] = []
+    disk.load(welcome_of(raw).session, stored.append)
+    assert getattr(stored[0], "state", None) is not None
+    after = resumed(disk, raw, next=602)
+    assert welcome_of(after).expects == 602
+    assert text_of(after.stage, welcome_of(after).session) == text
+
+
+def test_restored_is_told_until_a_frame_confirms_it_and_not_longer() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    after = resumed(disk, raw, next=2)
+    stage = after.stage
+    second = stage.raw()
+    second.hello(attempt=3, resume=raw.resume(next=2))
+    assert welcome_of(second).restored
+    second.send(HEARTBEAT)
+    third = stage.raw()
+    third.hello(attempt=4, resume=second.resume(next=2))
+    assert (welcome_of(third).verdict, welcome_of(third).restored) == ("resumed", False)
+
+
+def test_the_numbers_of_the_server_go_on_where_the_client_says_and_it_knows_of_no_subscription() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined()
+    stage.joined().send(opened(), 1)
+    raw.send(Subscribe(subscription=1, session="*"), 1)
+    assert raw.of(Sync)
+    last = max(sequence for sequence, _, _ in raw.got)
+    after = resumed(disk, raw, next=2, expects=last - 1)
+    assert welcome_of(after).next == last - 1
+    after.send(Subscribe(subscription=1, session="*"), 2)
+    assert [sequence for sequence, _, message in after.got if isinstance(message, Subscribed)] == [last - 1]
+
+
+def test_presence_is_not_stored_and_its_numbers_may_be_skipped_again() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    for sequence in range(2, 12):
+        raw.send(Cursor(document=1, version=1, position=(0, 1)), sequence)
+    assert raw.of(Ack)[-1].durable == 12
+    after = resumed(disk, raw, next=12)
+    assert welcome_of(after).expects == 2
+    after.send(Skip(ranges=((2, 12),), reason="superseded"))
+    assert after.of(Ack)[-1].durable == 12
+
+
+def test_a_long_row_of_presence_is_known_of_but_for_the_last_thousand_numbers() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    for sequence in range(2, 9001):
+        raw.send(Cursor(document=1, version=1, position=(0, 1)), sequence)
+    assert 9000 - welcome_of(resumed(disk, raw, next=9001)).expects <= 1024
+
+
+def test_attempts_outlive_the_server() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    first = stage.joined()
+    second = stage.raw()
+    second.hello(attempt=5, resume=first.resume())
+    for attempt, resume in ((5, first.resume()), (4, second.resume())):
+        late = Stage(engine=disk).raw()
+        late.hello(attempt=attempt, resume=resume)
+        assert late.errors() == ["superseded"]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_secret_of_a_welcome_that_may_not_have_arrived_is_good_as_is_the_one_before(which: int) -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    first = stage.joined()
+    second = stage.raw()
+    second.hello(attempt=2, resume=first.resume())
+    assert welcome_of(resumed(disk, (first, second)[which], attempt=3)).verdict == "resumed"
+
+
+@pytest.mark.parametrize("change", ["secret", "epoch", "next", "principal"])
+def test_a_stored_session_is_given_to_nobody_else(change: str) -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.give(raw.frame(opened(), 1), raw.frame(Save(document=1, version=1), 2))
+    after = Stage(engine=disk).raw()
+    wrong: dict[str, object] = {"secret": "s", "epoch": "e", "next": 2}
+    changes = {"next": 3, change: wrong[change]} if change in wrong else {"next": 3}
+    after.hello("other" if change == "principal" else "all", attempt=2, resume=raw.resume(**changes))
+    welcome = welcome_of(after)
+    assert welcome.verdict == "rejected"
+    assert welcome.session != welcome_of(raw).session
+
+
+def test_a_session_that_was_closed_is_forgotten() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined()
+    raw.send(opened(), 1)
+    raw.handler.closed(stage.now, 1000)
+    assert disk.summaries() == []
+
+
+def test_a_session_that_was_never_confirmed_is_forgotten() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.raw()
+    raw.hello()
+    raw.handler.closed(stage.now, None)
+    assert disk.summaries() == []
+
+
+def test_a_session_that_was_detached_for_long_leaves_memory_and_comes_back() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined()
+    raw.send(opened(), 1)
+    raw.handler.closed(stage.now, None)
+    stage.hub.sweep(DEFAULT_LIMITS.detached_session_s)
+    assert stage.hub.counters()["sessions"] == 0
+    again = stage.raw()
+    again.hello(attempt=2, resume=raw.resume(next=2))
+    assert (welcome_of(again).verdict, welcome_of(again).restored) == ("resumed", True)
+
+
+def test_nothing_is_stored_of_an_observer() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined(role="observe")
+    raw.send(Subscribe(subscription=1, session="*"), 1)
+    assert welcome_of(raw).durability == "none"
+    assert disk.summaries() == []
+
+
+# What takes its time.
+
+
+def test_welcome_waits_until_the_session_is_stored() -> None:
+    disk = Disk()
+    disk.is_slow = True
+    stage = Stage(engine=disk)
+    raw = stage.raw()
+    assert raw.hello() is None
+    assert raw.hello() is None
+    assert len(disk.waiting) == 1
+    disk.finish()
+    assert raw.timer is not None
+    stage.pass_time(raw, raw.timer)
+    assert welcome_of(raw).verdict == "new"
+    assert len(raw.of(Welcome)) == 1
+
+
+def test_a_store_that_does_not_answer_is_told_as_one() -> None:
+    disk = Disk()
+    disk.is_slow = True
+    stage = Stage(engine=disk)
+    raw = stage.raw()
+    raw.hello()
+    stage.now = 5.0
+    raw.handler.handle_timeout(5.0)
+    assert (raw.errors(), raw.closed_with) == (["unavailable"], CloseCode.UNAVAILABLE)
+    disk.is_slow = False
+    disk.finish()
+    assert disk.summaries() == []
+    assert stage.hub.counters()["sessions"] == 0
+
+
+def test_the_owner_goes_on_until_the_claim_of_another_is_stored() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    owner = stage.joined()
+    owner.send(opened(), 1)
+    disk.is_slow = True
+    claimant = stage.raw()
+    claimant.hello(attempt=2, resume=owner.resume(next=3))
+    owner.send(edit(1, "x"), 2)
+    assert owner.closed_with is None
+    disk.finish()
+    stage.pass_time(claimant, stage.now)
+    assert owner.errors() == ["superseded"]
+    assert (welcome_of(claimant).verdict, welcome_of(claimant).expects) == ("resumed", 3)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_highest_attempt_has_the_session_whichever_claim_is_stored_first(is_over: bool) -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    owner = stage.joined()
+    disk.is_slow = True
+    claimants = [stage.raw(), stage.raw()]
+    for attempt, claimant in enumerate(claimants, 2):
+        claimant.hello(attempt=attempt, resume=owner.resume())
+    if is_over:
+        claimants[0].handler.closed(stage.now, None)
+    disk.finish()
+    for claimant in claimants:
+        stage.pass_time(claimant, stage.now)
+    assert claimants[0].errors() == ([] if is_over else ["superseded"])
+    assert welcome_of(claimants[1]).verdict == "resumed"
+
+
+def test_the_old_secret_is_good_while_the_claim_is_being_stored() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    owner = stage.joined()
+    disk.is_slow = True
+    claimant = stage.raw()
+    claimant.hello(attempt=2, resume=owner.resume(next=2))
+    # A frame of the present owner does not say that the claimant has its WELCOME.
+    owner.send(opened(), 1)
+    claimant.handler.closed(stage.now, None)
+    disk.is_slow = False
+    disk.finish()
+    third = stage.raw()
+    assert third.hello(attempt=3, resume=owner.resume(next=2)) is not None
+    assert welcome_of(third).verdict == "resumed"
+
+
+def test_two_that_ask_for_a_stored_session_at_once_get_it_one_after_the_other() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    stage = Stage(engine=disk)
+    disk.is_slow = True
+    both = [stage.raw(), stage.raw()]
+    for attempt, each in enumerate(both, 2):
+        each.hello(attempt=attempt, resume=raw.resume(next=2))
+    assert len(disk.waiting) == 1
+    disk.is_slow = False
+    disk.finish()
+    for each in both:
+        stage.pass_time(each, stage.now)
+    assert both[0].errors() == ["superseded"]
+    assert welcome_of(both[1]).verdict == "resumed"
+    assert stage.hub.counters()["sessions"] == 1
+
+
+# What fails.
+
+
+def test_a_full_store_is_told_and_what_was_stored_is_what_counts() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined()
+    raw.send(opened(), 1)
+    disk.error = StoreError("the disk is full", is_fatal=False, retry_after_s=3.0)
+    raw.send(edit(1, "x"), 2)
+    assert raw.of(ErrorMessage)[-1].retry_after_ms == 3000
+    assert (raw.errors(), raw.closed_with) == (["unavailable"], CloseCode.UNAVAILABLE)
+    assert all(ack.durable <= 2 for ack in raw.of(Ack))
+    again = stage.raw()
+    again.hello(attempt=2, resume=raw.resume(next=3))
+    assert again.errors() == ["unavailable"]
+    disk.error = None
+    third = stage.raw()
+    third.hello(attempt=3, resume=raw.resume(next=3))
+    assert (welcome_of(third).verdict, welcome_of(third).expects) == ("resumed", 2)
+    third.send(edit(1, "x"), 2)
+    assert text_of(stage, welcome_of(third).session) == "xabc"
+
+
+def test_a_store_that_has_failed_for_good_is_told_to_the_process_and_nothing_is_acknowledged() -> None:
+    disk = Disk()
+    failures: list[StoreError] = []
+    stage = Stage(engine=disk, on_failure=failures.append)
+    raw = stage.joined()
+    disk.error = StoreError("input/output error", is_fatal=True)
+    raw.send(opened(), 1)
+    assert [failure.is_fatal for failure in failures] == [True]
+    assert all(ack.durable == 1 for ack in raw.of(Ack))
+
+
+@pytest.mark.parametrize("is_owner", [True, False])
+def test_a_damaged_session_goes_on_in_a_new_epoch_for_its_owner_alone(is_owner: bool) -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    before = welcome_of(raw)
+    loaded: list[Loaded] = []
+    disk.load(before.session, loaded.append)
+    disk.damaged = Damaged("a bit is flipped", getattr(loaded[0], "record", None))
+    after = resumed(disk, raw, next=2, secret=before.secret if is_owner else "s")
+    welcome = welcome_of(after)
+    assert (welcome.expects, welcome.epoch == before.epoch) == (1, False)
+    if is_owner:
+        assert (welcome.verdict, welcome.session) == ("resynced", before.session)
+        assert welcome.lease > before.lease
+    else:
+        assert (welcome.verdict, welcome.session == before.session) == ("rejected", False)
+
+
+def test_the_events_of_a_closed_alias_and_of_another_document_under_it_do_not_mix() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    raw.send(Close(document=1), 2)
+    raw.send(opened("other", uri="file:///b.py"), 3)
+    after = resumed(disk, raw, next=4)
+    assert text_of(after.stage, welcome_of(after).session) == "other"
+    assert not after.of(SnapshotRequest)
