@@ -64,7 +64,6 @@ class Hub:
         engine: Engine | None = None,
         new_id: Callable[[], str] = lambda: secrets.token_urlsafe(32),
         jitter: Callable[[], float] = random.random,
-        on_failure: Callable[[StoreError], None] | None = None,
     ) -> None:
         """Start without live sessions; those that `engine` has are recalled when they are asked for.
 
@@ -73,8 +72,6 @@ class Hub:
             version: Of the server, for people.
             new_id: Makes ids, epochs and secrets: at least 256 bits that nobody can guess.
             jitter: Returns a number in [0, 1).
-            on_failure: Told that the store has failed for good: nothing can be acknowledged any more, and
-                the process has to end. It may be told so more than once.
         """
         self.limits = limits
         self.counts = HubCounts()
@@ -92,7 +89,7 @@ class Hub:
             on_unsaved=self._unsaved,
         )
         self._handshakes = Handshakes(self, version)
-        self._on_failure = on_failure
+        self.on_failure: Callable[[StoreError], None] | None = None
         self._principals = {_hash(token): principal for token, principal in tokens.items()}
 
     # What the shell calls: HubPort.
@@ -238,8 +235,8 @@ class Hub:
         """What a session has applied is not stored: only what is, is true, as after a restart."""
         if error.is_fatal:
             logger.critical("the store has failed: %s", error)
-            if self._on_failure is not None:
-                self._on_failure(error)
+            if self.on_failure is not None:
+                self.on_failure(error)
             return
         if self.registry.get(held.session.session_id) is not held:
             return

@@ -7,10 +7,11 @@ implements those two and calls `Peer`. Everything here runs on the event loop's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from streamctx.engine.base import StoreError
 from streamctx.vocabulary import Encoding
 
 __all__ = ["ConnectionHandler", "ConnectionInfo", "HubPort", "Peer", "Principal"]
@@ -103,6 +104,10 @@ class ConnectionHandler(Protocol):
 
 class HubPort(Protocol):
     """What the shell asks of the hub."""
+
+    on_failure: Callable[[StoreError], None] | None
+    """Told that the store has failed for good, perhaps more than once: nothing is acknowledged any more, and
+    the process has to end."""
 
     def connect(self, peer: Peer, info: ConnectionInfo, now: float) -> ConnectionHandler:
         """Take over a WebSocket whose upgrade has been accepted. It may already send."""

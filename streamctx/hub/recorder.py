@@ -27,6 +27,7 @@ from typing import IO, Literal, Self, TypeVar
 import msgspec
 import xxhash
 
+from streamctx.engine.base import StoreError
 from streamctx.errors import ConfigurationError, StreamctxError
 from streamctx.hub.hub import Hub
 from streamctx.hub.ports import ConnectionHandler, ConnectionInfo, Peer, Principal
@@ -198,6 +199,8 @@ class RecordingHub:
         self._bytes = 0
         self._is_recording = True
         self._touched: dict[int, _RecordingPeer] = {}
+        self.on_failure: Callable[[StoreError], None] | None = None
+        """Never called: what is recorded is not stored."""
         # As the inner hub's where nothing is to be recorded.
         self.authenticate = hub.authenticate
         self.sessions = hub.sessions

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from email.utils import formatdate
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 from starlette.routing import BaseRoute
@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 
 from streamctx import __version__
 from streamctx.discovery import PROTOCOL_VERSION, ServerRecord
+from streamctx.engine.base import StoreError
 from streamctx.errors import CloseCode, ConfigurationError
 from streamctx.hub.ports import HubPort
 from streamctx.limits import Limits
@@ -36,7 +37,7 @@ from streamctx.server.shell import Shell
 from streamctx.server.sockets import listen_tcp, listen_unix, unlink_socket
 from streamctx.server.tokens import resolve_token, token_file_of
 
-__all__ = ["Server", "run", "serve", "serve_until_signal"]
+__all__ = ["RunningStore", "Server", "run", "serve", "serve_until_signal"]
 
 _BACKLOG = 2048
 _TICK_S = 1.0
@@ -47,7 +48,20 @@ _GOAWAY_S = 0.25
 # How often the drain looks whether the connections are gone.
 _DRAIN_POLL_S = 0.01
 
+_FAILED = 1011
+"""The close code of RFC 6455 for a server that met what it did not expect: clients come back later."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class RunningStore(Protocol):
+    """What a hub stores in, as a thing that runs beside the event loop."""
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin; completions are called in that loop."""
+
+    def close(self) -> None:
+        """Finish what was begun, and end; blocks. Safe to call again."""
 
 
 class Server:
@@ -57,9 +71,28 @@ class Server:
     be started in one task and stopped in another.
     """
 
-    def __init__(self, hub: HubPort, config: ServerConfig, *, routes: Sequence[BaseRoute] = ()) -> None:
-        """Prepare; nothing is opened before `start`. For `routes` see `create_app`."""
+    def __init__(
+        self,
+        hub: HubPort,
+        config: ServerConfig,
+        *,
+        routes: Sequence[BaseRoute] = (),
+        store: RunningStore | None = None,
+    ) -> None:
+        """Prepare; nothing is opened before `start`.
+
+        Args:
+            hub: As for `serve`.
+            config: As for `serve`.
+            routes: See `create_app`.
+            store: What the hub stores in; started and closed with the server.
+        """
+        self.failure: StoreError | None = None
+        """Why it cannot go on: the store has failed for good."""
+        self.on_failure: Callable[[], None] | None = None
+        """Called when it cannot go on."""
         self._hub = hub
+        self._store = store
         self._config = config
         self._routes = routes
         self._token = resolve_token(config)
@@ -119,8 +152,12 @@ class Server:
         loop = asyncio.get_running_loop()
         shell = Shell(self._hub, self._config.limits, policy_of(self._config))
         self._shell = shell
+        self._hub.on_failure = self._fail
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
+            if self._store is not None:
+                self._store.start(loop)
+                undo.callback(self._store.close)
             factory = self._protocol_factory(shell, loop)
             for sock in self._open_sockets():
                 # Before the first request, which may come at once.
@@ -145,6 +182,8 @@ class Server:
                 await self._drain(self._shell)
         finally:
             self.close()
+            if self._store is not None:
+                await asyncio.to_thread(self._store.close)
         # Let the loop report the losses to the connections.
         await self._wait(self._is_empty, deadline=asyncio.get_running_loop().time() + 1.0)
         logger.info("stopped")
@@ -245,6 +284,16 @@ class Server:
 
     # Stopping
 
+    def _fail(self, error: StoreError) -> None:
+        """Let go of everybody: what is not stored by now will not be, and no client may think otherwise."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        for connection in [] if self._shell is None else list(self._shell.websockets):
+            connection.close(_FAILED, "the store has failed")
+        if self.on_failure is not None:
+            self.on_failure()
+
     async def _drain(self, shell: Shell) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + shell.limits.drain_s
@@ -299,7 +348,11 @@ class _Factory:
 
 @contextlib.asynccontextmanager
 async def serve(
-    hub: HubPort, config: ServerConfig, *, routes: Sequence[BaseRoute] = ()
+    hub: HubPort,
+    config: ServerConfig,
+    *,
+    routes: Sequence[BaseRoute] = (),
+    store: RunningStore | None = None,
 ) -> AsyncIterator[Server]:
     """Run a server inside this program; leaving the block drains it.
 
@@ -307,11 +360,12 @@ async def serve(
         hub: What the connections talk to. It authenticates the token that `resolve_token(config)` returns.
         config: Its settings.
         routes: More HTTP endpoints, see `create_app`.
+        store: What the hub stores in, if it does.
 
     Raises:
         ConfigurationError: If it cannot start.
     """
-    server = Server(hub, config, routes=routes)
+    server = Server(hub, config, routes=routes, store=store)
     await server.start()
     try:
         yield server
@@ -324,8 +378,9 @@ async def serve_until_signal(
     config: ServerConfig,
     *,
     routes: Sequence[BaseRoute] = (),
+    store: RunningStore | None = None,
     on_ready: Callable[[Server], None] | None = None,
-) -> None:
+) -> StoreError | None:
     """Serve until SIGINT or SIGTERM, then drain; a second one ends the process with status 1 at once.
 
     Only for the main thread of a program whose signals are the server's.
@@ -334,13 +389,18 @@ async def serve_until_signal(
         hub: As for `serve`.
         config: As for `serve`.
         routes: As for `serve`.
+        store: As for `serve`.
         on_ready: Called once the server listens, for instance to print its address.
+
+    Returns:
+        Why it stopped by itself; `None` if a signal stopped it.
 
     Raises:
         ConfigurationError: If it cannot start.
     """
-    server = Server(hub, config, routes=routes)
+    server = Server(hub, config, routes=routes, store=store)
     stopping = asyncio.Event()
+    server.on_failure = stopping.set
     with _signals(functools.partial(_handle_signal, server, stopping, asyncio.get_running_loop())):
         await server.start()
         try:
@@ -350,6 +410,7 @@ async def serve_until_signal(
             logger.info("draining")
         finally:
             await server.stop()
+    return server.failure
 
 
 def run(
@@ -357,19 +418,20 @@ def run(
     config: ServerConfig,
     *,
     routes: Sequence[BaseRoute] = (),
+    store: RunningStore | None = None,
     on_ready: Callable[[Server], None] | None = None,
 ) -> int:
     """Be the server process: own loop (uvloop where it is installed), own signals.
 
     Returns:
-        The exit status, 0. A second signal does not return.
+        The exit status: 0, or 1 if the store has failed. A second signal does not return.
 
     Raises:
         ConfigurationError: If it cannot start.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(serve_until_signal(hub, config, routes=routes, on_ready=on_ready))
-    return 0
+        failure = runner.run(serve_until_signal(hub, config, routes=routes, store=store, on_ready=on_ready))
+    return 0 if failure is None else 1
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -26,11 +26,12 @@ import asyncio
 import contextlib
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import msgspec
 
+from streamctx.engine.base import StoreError
 from streamctx.hub.ports import ConnectionHandler, ConnectionInfo, Peer, Principal
 from streamctx.limits import DEFAULT_LIMITS, MIB, Limits
 from streamctx.server.config import ServerConfig
@@ -99,6 +100,7 @@ class EchoHub:
     def __init__(self, token: str) -> None:
         self._token = token
         self.message_count = 0
+        self.on_failure: Callable[[StoreError], None] | None = None
 
     def connect(self, peer: Peer, info: ConnectionInfo, now: float) -> ConnectionHandler:
         return EchoHandler(self, peer)

@@ -55,8 +55,8 @@ class Stage:
             engine=engine,
             new_id=lambda: f"id-{next(_IDS)}",
             jitter=lambda: 0.5,
-            on_failure=on_failure,
         )
+        self.hub.on_failure = on_failure
 
     def pass_time(self, raw: Raw, until: float) -> None:
         """Let time pass for a connection, with all timers that it sets."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from streamctx.engine.base import StoreError
 from streamctx.hub.ports import ConnectionHandler, ConnectionInfo, Peer, Principal
 
 __all__ = ["TOKEN", "EchoHandler", "EchoHub"]
@@ -86,6 +88,7 @@ class EchoHub:
     handlers: list[EchoHandler] = field(default_factory=list)
     sweep_count: int = 0
     is_connect_failing: bool = False
+    on_failure: Callable[[StoreError], None] | None = None
 
     def connect(self, peer: Peer, info: ConnectionInfo, now: float) -> ConnectionHandler:
         if self.is_connect_failing:
