@@ -13,8 +13,6 @@ from streamctx.engine.base import Done, Durability, History, Loaded, Past, Store
 
 __all__ = ["MemoryEngine"]
 
-_SNAPSHOT_BATCHES = 256
-
 
 @dataclass(slots=True)
 class _Stored:
@@ -37,16 +35,19 @@ class MemoryEngine:
         *,
         durability: Durability = "none",
         history_s: float = 900.0,
+        snapshot_batches: int = 256,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Start empty.
 
         Args:
             history_s: How far back `tail` reaches, at least.
+            snapshot_batches: After how many of them a snapshot is due.
             clock: Seconds since 1970.
         """
         self.durability = durability
         self._history_s = history_s
+        self._snapshot_batches = snapshot_batches
         self._clock = clock
         self._sessions: dict[str, _Stored] = {}
 
@@ -76,7 +77,7 @@ class MemoryEngine:
         if stored is None:
             return False
         covered = stored.states[-1][1] if stored.states else 0
-        return stored.dropped + len(stored.batches) - covered >= _SNAPSHOT_BATCHES
+        return stored.dropped + len(stored.batches) - covered >= self._snapshot_batches
 
     def snapshot(self, session_id: str, epoch: str, state: SessionState, done: Done) -> None:
         """Store a state, and drop what is older than the history."""

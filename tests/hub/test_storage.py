@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -30,6 +31,7 @@ from streamctx.wire.messages import (
     Subscribed,
     Sync,
     Welcome,
+    Workspace,
 )
 from tests.hub.peers import ALL, Raw, Stage, opened
 
@@ -480,3 +482,15 @@ def test_the_events_of_a_closed_alias_and_of_another_document_under_it_do_not_mi
     after = resumed(disk, raw, next=4)
     assert text_of(after.stage, welcome_of(after).session) == "other"
     assert not after.of(SnapshotRequest)
+
+
+def test_what_is_excluded_by_now_is_not_shown_any_more(tmp_path: Path) -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined(workspace=Workspace(folders=(tmp_path.as_uri(),)))
+    raw.send(opened(uri=(tmp_path / "plan.md").as_uri()), 1)
+    (tmp_path / ".streamctxignore").write_text("plan.md\n")
+    after = resumed(disk, raw, next=2)
+    assert text_of(after.stage, welcome_of(after).session) is None
+    after.send(edit(1, "x"), 2)
+    assert after.errors() == []

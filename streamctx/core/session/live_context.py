@@ -353,6 +353,7 @@ class LiveContext:
             # The person has gone to a document that is not shown; the event that said so is counted already.
             key = key_of(Focus())
             self._present(key, self._presence.sequence_of(key), Focus(), None, {})
+        self._refused.pop(alias, None)  # The newest one is kept longest.
         if len(self._refused) >= self._limits.supersedable_keys_max:
             del self._refused[next(iter(self._refused))]
         self._refused[alias] = code
