@@ -88,8 +88,9 @@ class Engine(Protocol):
 
     Methods are called on the event loop's thread and do not block. Each calls its `done` exactly once, on
     that thread, at once or later, with `None` if it is safe. What concerns one session takes effect in the
-    order of the calls, and completes in it; after a failed call for a session every later one for it fails
-    too, until it is loaded again. An engine that is closed completes nothing any more.
+    order of the calls, and completes in it; after a failed call for a session every later one that writes
+    fails too, until it is loaded again, forgotten, or begins anew in another epoch: nothing is stored behind
+    what is missing. An engine that is closed completes nothing any more.
     """
 
     @property

@@ -50,6 +50,8 @@ class MemoryEngine:
         self._snapshot_batches = snapshot_batches
         self._clock = clock
         self._sessions: dict[str, _Stored] = {}
+        self._failed: set[str] = set()
+        """Sessions that have to be loaded before they go on."""
 
     def fence(self, record: SessionRecord, done: Done) -> None:
         """Store a record."""
@@ -57,6 +59,10 @@ class MemoryEngine:
         stored = self._sessions.get(record.session_id)
         if stored is None or stored.record.epoch != record.epoch:
             self._sessions[record.session_id] = _Stored(record, now, now)
+            self._failed.discard(record.session_id)
+        elif record.session_id in self._failed:
+            done(_refusal(record.session_id, record.epoch))
+            return
         else:
             stored.record, stored.changed = record, now
         done(None)
@@ -65,7 +71,7 @@ class MemoryEngine:
         """Add a batch."""
         stored = self._stored(session_id, epoch)
         if stored is None:
-            done(StoreError(f"session {session_id} has no record in epoch {epoch}", is_fatal=False))
+            done(_refusal(session_id, epoch))
             return
         stored.changed = self._clock()
         stored.batches.append((stored.changed, batch))
@@ -83,7 +89,7 @@ class MemoryEngine:
         """Store a state, and drop what is older than the history."""
         stored = self._stored(session_id, epoch)
         if stored is None:
-            done(StoreError(f"session {session_id} has no record in epoch {epoch}", is_fatal=False))
+            done(_refusal(session_id, epoch))
             return
         now = self._clock()
         stored.states.append((now, stored.dropped + len(stored.batches), state))
@@ -98,6 +104,7 @@ class MemoryEngine:
 
     def load(self, session_id: str, done: Callable[[Loaded], None]) -> None:
         """Give back what was stored."""
+        self._failed.discard(session_id)
         stored = self._sessions.get(session_id)
         if stored is None:
             done(None)
@@ -122,6 +129,7 @@ class MemoryEngine:
     def forget(self, session_id: str, done: Done) -> None:
         """Delete a session."""
         self._sessions.pop(session_id, None)
+        self._failed.discard(session_id)
         done(None)
 
     def summaries(self) -> Sequence[Summary]:
@@ -141,4 +149,15 @@ class MemoryEngine:
 
     def _stored(self, session_id: str, epoch: str) -> _Stored | None:
         stored = self._sessions.get(session_id)
-        return stored if stored is not None and stored.record.epoch == epoch else None
+        if stored is None:
+            return None
+        if session_id in self._failed or stored.record.epoch != epoch:
+            self._failed.add(session_id)
+            return None
+        return stored
+
+
+def _refusal(session_id: str, epoch: str) -> StoreError:
+    return StoreError(
+        f"session {session_id} has no record in epoch {epoch}, or is to be loaded first", is_fatal=False
+    )
