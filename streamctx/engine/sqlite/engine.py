@@ -1,0 +1,332 @@
+"""The engine around a store: one thread that writes and reads, and an event loop that never waits for it.
+
+Nothing waits for a batch to fill. The thread takes all that is queued and commits it at once; the next batch
+forms while the disk syncs this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from streamctx.core.session.stored import JournalBatch, SessionRecord, SessionState
+from streamctx.engine.base import Done, Durability, Loaded, Past, StoreError, Summary
+from streamctx.engine.sqlite.codec import encode_batch
+from streamctx.engine.sqlite.counters import StoreCounters
+from streamctx.engine.sqlite.store import SqliteStore
+from streamctx.engine.sqlite.writer import Append, Fence, Forget, Refused, Snapshot, Write
+
+__all__ = ["SqliteEngine"]
+
+_LOG = logging.getLogger("streamctx.engine")
+_T = TypeVar("_T")
+
+# One transaction. More gains nothing, and everybody in it waits for all of it.
+_OPERATIONS_MAX = 1000
+_TRANSACTION_BYTES = 1 << 20
+# Sessions read before what is queued is written.
+_READS_MAX = 16
+# What may wait for the disk, before it counts as too slow.
+_WAITING_BYTES_MAX = 64 << 20
+# Without work for so long the store does what could wait.
+_IDLE_S = 1.0
+# A record, and what a queued call itself takes.
+_CALL_BYTES = 1024
+
+
+class _Put(msgspec.Struct, frozen=True, gc=False):
+    operation: Write
+    byte_count: int
+    done: Done
+
+
+class _Get(msgspec.Struct, frozen=True):
+    """Something that runs by itself, not within a transaction. `session_id` is `None` if it concerns all."""
+
+    session_id: str | None
+    read: Callable[[SqliteStore], Any]
+    done: Callable[[Any], None]
+
+
+_Answer: TypeAlias = tuple[Callable[[Any], None], Any]
+
+
+class SqliteEngine:
+    """An `Engine` on a `SqliteStore`. Its methods are called on the event loop's thread.
+
+    Calls may be made before `start`; they wait for it.
+    """
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.durability: Durability = store.durability
+        self._store = store
+        self._queue: deque[_Put | _Get] = deque()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._is_stopping = False
+        self._is_closed = False
+        self._snapshots_waiting: set[str] = set()
+        # Each is changed by one thread only; the difference is what waits.
+        self._queued_bytes = 0
+        self._taken_bytes = 0
+
+    @property
+    def store_id(self) -> str:
+        """Random; another one means that nothing of what clients know is stored here."""
+        return self._store.store_id
+
+    @property
+    def counters(self) -> StoreCounters:
+        """What the store has done so far."""
+        return self._store.counters
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What has been given to the engine and not yet to the disk."""
+        return self._queued_bytes - self._taken_bytes
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to store; completions arrive on `loop`."""
+        self._loop = loop
+        self._ended = loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="streamctx-store", daemon=True)
+        self._thread.start()
+
+    async def close(self, *, timeout_s: float = 10.0) -> bool:
+        """Store what is queued, complete it, and close the store in order. Calls from now on do nothing.
+
+        Returns:
+            Whether all that was done in time. If not, nothing is lost that was completed, but the next start
+            has to look for it.
+        """
+        self._is_stopping = True
+        if self._ended is None:
+            self._is_closed = True
+            self._store.close()
+            return True
+        self._wake.set()
+        await asyncio.wait((self._ended,), timeout=timeout_s)
+        self._is_closed = True
+        return self._ended.done()
+
+    def fence(self, record: SessionRecord, done: Done) -> None:
+        """Store a session's record."""
+        self._put(Fence(record), _CALL_BYTES, done)
+
+    def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Done) -> None:
+        """Add a batch."""
+        payload = encode_batch(batch)
+        self._put(Append(session_id, epoch, payload), len(payload), done)
+
+    def is_snapshot_due(self, session_id: str) -> bool:
+        """Whether a snapshot would pay; not while one waits to be stored."""
+        return session_id not in self._snapshots_waiting and self._store.is_snapshot_due(session_id)
+
+    def snapshot(self, session_id: str, epoch: str, state: SessionState, done: Done) -> None:
+        """Store a state."""
+
+        def finish(error: StoreError | None) -> None:
+            self._snapshots_waiting.discard(session_id)
+            done(error)
+
+        self._snapshots_waiting.add(session_id)
+        byte_count = sum(len(document.text or "") for document in state.documents)
+        self._put(Snapshot(session_id, epoch, state), _CALL_BYTES + byte_count, finish)
+
+    def load(self, session_id: str, done: Callable[[Loaded], None]) -> None:
+        """Read a session."""
+        self._get(session_id, lambda store: store.load(session_id), done)
+
+    def tail(self, session_id: str, since: float, done: Callable[[Past], None]) -> None:
+        """Read the past of a session."""
+        self._get(session_id, lambda store: store.tail(session_id, since), done)
+
+    def forget(self, session_id: str, done: Done) -> None:
+        """Delete a session."""
+        self._put(Forget(session_id), _CALL_BYTES, done)
+
+    def summaries(self) -> Sequence[Summary]:
+        """All sessions that are stored."""
+        return self._store.summaries()
+
+    async def run(self, task: Callable[[SqliteStore], _T]) -> _T:
+        """Do something with the store itself, after all that is queued; others wait for as long as it takes.
+
+        Raises:
+            StoreError: As the task does; all other exceptions of it too.
+        """
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+
+        def answer(store: SqliteStore) -> Callable[[], None]:
+            try:
+                result = task(store)
+            except Exception as error:
+                failure = error
+                return lambda: future.set_exception(failure)
+            return lambda: future.set_result(result)
+
+        def settle(tell: Callable[[], None]) -> None:
+            if not future.done():
+                tell()
+
+        self._get(None, answer, settle)
+        return await future
+
+    async def backup(self, path: Path) -> None:
+        """Copy the store into a new file; what is queued meanwhile is stored between its steps.
+
+        Raises:
+            ConfigurationError: If the file is there or cannot be made.
+            StoreError: If the copy fails; the file is removed then.
+        """
+        await self.run(lambda store: store.backup(path, lambda: self._serve(with_tasks=False)))
+
+    def _put(self, operation: Write, byte_count: int, done: Done) -> None:
+        if self._is_stopping:
+            return
+        if self.waiting_bytes > _WAITING_BYTES_MAX:
+            # It takes its turn, so that completions stay in order, but no room.
+            operation, byte_count = Refused(operation.session_id, _too_slow(self.waiting_bytes)), 0
+        self._queued_bytes += byte_count
+        self._queue.append(_Put(operation, byte_count, done))
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def _get(
+        self, session_id: str | None, read: Callable[[SqliteStore], Any], done: Callable[[Any], None]
+    ) -> None:
+        if self._is_stopping:
+            return
+        self._queue.append(_Get(session_id, read, done))
+        self._wake.set()
+
+    def _run(self) -> None:
+        """The thread. It ends once it was told to stop and nothing is queued."""
+        try:
+            while not (self._is_stopping and not self._queue):
+                if self._wake.wait(_IDLE_S):
+                    self._wake.clear()
+                    self._serve(with_tasks=True)
+                else:
+                    self._keep_up()
+                    self._wake.wait()
+            self._store.close()
+        except StoreError as error:
+            _LOG.error("the store could not be closed in order: %s", error)
+        finally:
+            self._call(self._end)
+
+    def _serve(self, *, with_tasks: bool) -> None:
+        """Do all that is queued, in as few transactions as it takes."""
+        while self._queue:
+            gets, puts = self._take(with_tasks=with_tasks)
+            if not gets and not puts:
+                return
+            answers = [self._read(get) for get in gets]
+            if puts:
+                answers += self._write(puts)
+            self._call(functools.partial(self._deliver, answers))
+            self._upkeep(is_idle=False)
+
+    def _take(self, *, with_tasks: bool) -> tuple[list[_Get], list[_Put]]:
+        """Take what can be done together:
+
+        reads first, then a transaction that no read of these has to see.
+        """
+        gets: list[_Get] = []
+        puts: list[_Put] = []
+        written: set[str] = set()
+        byte_count = 0
+        queue = self._queue
+        while queue and len(puts) < _OPERATIONS_MAX and byte_count < _TRANSACTION_BYTES:
+            item = queue[0]
+            if isinstance(item, _Put):
+                puts.append(item)
+                written.add(item.operation.session_id)
+                byte_count += item.byte_count
+            elif item.session_id is None:
+                if puts or gets or not with_tasks:
+                    break
+                gets.append(item)
+                queue.popleft()
+                break
+            elif item.session_id in written or len(gets) == _READS_MAX:
+                break
+            else:
+                gets.append(item)
+            queue.popleft()
+        self._taken_bytes += byte_count
+        return gets, puts
+
+    def _read(self, get: _Get) -> _Answer:
+        try:
+            return get.done, get.read(self._store)
+        except StoreError as error:
+            return get.done, error
+        except Exception:
+            _LOG.exception("the store has failed while it read")
+            return get.done, self._store.give_up("it failed while it read")
+
+    def _write(self, puts: Sequence[_Put]) -> list[_Answer]:
+        try:
+            results = self._store.write([put.operation for put in puts])
+        except Exception:
+            _LOG.exception("the store has failed while it wrote")
+            error = self._store.give_up("it failed while it wrote")
+            return [(put.done, error) for put in puts]
+        return [(put.done, result) for put, result in zip(puts, results, strict=True)]
+
+    def _keep_up(self) -> None:
+        while not self._queue and self._upkeep(is_idle=True):
+            pass
+
+    def _upkeep(self, *, is_idle: bool) -> bool:
+        try:
+            return self._store.upkeep(is_idle=is_idle, is_wanted=lambda: bool(self._queue))
+        except StoreError as error:
+            # Whoever writes next is told.
+            _LOG.error("the upkeep of the store failed: %s", error)
+            return False
+        except Exception:
+            _LOG.exception("the upkeep of the store failed")
+            self._store.give_up("its upkeep failed")
+            return False
+
+    def _call(self, what: Callable[[], None]) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(what)
+        except RuntimeError:
+            # The loop was closed before the engine: nobody is there to be told, and what is stored is stored.
+            self._is_stopping = True
+
+    def _deliver(self, answers: Sequence[_Answer]) -> None:
+        for done, result in answers:
+            if self._is_closed:
+                return
+            try:
+                done(result)
+            except Exception:
+                _LOG.exception("a completion has failed")
+
+    def _end(self) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+
+def _too_slow(waiting_bytes: int) -> StoreError:
+    return StoreError(
+        f"{waiting_bytes} bytes wait to be stored, limit {_WAITING_BYTES_MAX}: the disk is too slow",
+        is_fatal=False,
+        retry_after_s=1.0,
+    )

@@ -1,0 +1,351 @@
+"""A store of sessions in one SQLite file: opened, written, read, kept tidy and closed by one thread at a
+time.
+
+What it promises is in `streamctx.engine.base`; `streamctx.engine.sqlite.engine` puts a thread around it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamctx.core.session.stored import JournalBatch, SessionRecord, SessionState, StoredSession
+from streamctx.engine.base import Damaged, History, StoreError, Summary
+from streamctx.engine.sqlite import journal, opening, place
+from streamctx.engine.sqlite.backup import backup
+from streamctx.engine.sqlite.codec import encode_batch
+from streamctx.engine.sqlite.counters import StoreCounters
+from streamctx.engine.sqlite.library import FULL, Database, DatabaseError, StandardDatabase
+from streamctx.engine.sqlite.opening import FileDurability
+from streamctx.engine.sqlite.reader import Reader
+from streamctx.engine.sqlite.recovery import extend_chains
+from streamctx.engine.sqlite.room import Quotas, Room
+from streamctx.engine.sqlite.sessions import Sessions, read_entries
+from streamctx.engine.sqlite.upkeep import Upkeep
+from streamctx.engine.sqlite.writer import Append, Fence, Forget, Snapshot, Write, Writer
+
+__all__ = ["SqliteStore"]
+
+_SNAPSHOT_ROWS = 4096
+_SNAPSHOT_BYTES = 1 << 20
+
+
+class SqliteStore:
+    """An open store. Make it with `open`, and `close` it.
+
+    After an error that is fatal every call fails with that error: what was written since the last commit may
+    or may not be there, and only the next start can tell.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        database: Database,
+        *,
+        durability: FileDurability,
+        history_s: float,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        quotas: Quotas,
+    ) -> None:
+        self.durability: FileDurability = durability
+        self.counters = StoreCounters()
+        self._database = database
+        self._broken: StoreError | None = None
+        self._is_closed = False
+        self._room = Room(directory, monotonic)
+        meta: dict[str, Any] = dict(database.execute("SELECT name, value FROM meta"))
+        self.store_id: str = meta["store_id"]
+        """Random; another one means that nothing of what clients know is stored here."""
+        run = meta["run"] + 1
+        self._sessions = self._recover(meta["scanned"], meta["run"])
+        self._writer = Writer(database, self._sessions, self.counters, run=run, quotas=quotas, clock=clock)
+        self._reader = Reader(database, self._sessions, self.counters, clock=clock)
+        self._upkeep = Upkeep(
+            database,
+            self._sessions,
+            self._writer,
+            self.counters,
+            history_s=history_s,
+            clock=clock,
+            is_check_due=bool(meta["is_open"]),
+        )
+        self._begin_run(run)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        durability: FileDurability = "full",
+        history_s: float = 900.0,
+        principal_bytes_max: int = 4 << 30,
+        store_bytes_max: int = 16 << 30,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        database: Callable[[Path], Database] = StandardDatabase,
+    ) -> SqliteStore:
+        """Open the store in a directory, or make one.
+
+        Args:
+            directory: Made with mode 0700 unless it is there.
+            durability: What a write without an error means, as in `streamctx.engine.base`.
+            history_s: How far back `tail` reaches, at least.
+            principal_bytes_max: What one owner may store.
+            store_bytes_max: What all may.
+            clock: Seconds since 1970.
+            monotonic: Seconds, for when to try again after the disk was full.
+            database: Opens the file.
+
+        Raises:
+            ConfigurationError: If the directory or the file cannot be used; the message says what to do.
+            StoreError: If the disk fails or is full.
+        """
+        path = place.prepare(directory)
+        try:
+            opened = opening.connect(path, database, durability=durability)
+            quotas = Quotas(principal_bytes_max=principal_bytes_max, store_bytes_max=store_bytes_max)
+            return cls(
+                directory,
+                opened,
+                durability=durability,
+                history_s=history_s,
+                clock=clock,
+                monotonic=monotonic,
+                quotas=quotas,
+            )
+        except DatabaseError as error:
+            raise opening.failure_at_start(error) from error
+
+    def close(self) -> None:
+        """Write what the next start would have to find out, and close the file.
+
+        Raises:
+            StoreError: If that fails. What was stored is safe all the same.
+        """
+        if self._is_closed or self._broken is not None:
+            return
+        self._is_closed = True
+        try:
+            if not self._room.is_full:
+                self._upkeep.end_run()
+            self._database.close()
+        except DatabaseError as error:
+            raise self._failure(error) from error
+
+    def write(self, operations: Sequence[Write]) -> list[StoreError | None]:
+        """Make operations safe, in their order, with one commit.
+
+        Returns:
+            An error for each that failed, alone or with all others; `None` for each that is safe.
+        """
+        error = self._refusal(operations)
+        if error is None:
+            try:
+                results = self._writer.write(operations)
+            except DatabaseError as failure:
+                error = self._failure(failure)
+            else:
+                self._room.recover()
+                return results
+        return self._writer.fail(operations, error)
+
+    def fence(self, record: SessionRecord) -> None:
+        """Store a record, as `Engine.fence`.
+
+        Raises:
+            StoreError: If it is not stored.
+        """
+        self._write_one(Fence(record))
+
+    def append(self, session_id: str, epoch: str, batch: JournalBatch) -> None:
+        """Add a batch, as `Engine.append`.
+
+        Raises:
+            StoreError: If it is not stored.
+        """
+        self._write_one(Append(session_id, epoch, encode_batch(batch)))
+
+    def snapshot(self, session_id: str, epoch: str, state: SessionState) -> None:
+        """Store a state, as `Engine.snapshot`.
+
+        Raises:
+            StoreError: If it is not stored.
+        """
+        self._write_one(Snapshot(session_id, epoch, state))
+
+    def forget(self, session_id: str) -> None:
+        """Delete a session, as `Engine.forget`.
+
+        Raises:
+            StoreError: If it is not deleted.
+        """
+        self._write_one(Forget(session_id))
+
+    def is_snapshot_due(self, session_id: str) -> bool:
+        """Whether a snapshot would pay. May be called on any thread."""
+        entry = self._sessions.get(session_id)
+        if entry is None:
+            return False
+        rows = entry.head_count - entry.snapshot_count
+        appended_bytes = entry.head_bytes - entry.snapshot_head_bytes
+        return rows >= _SNAPSHOT_ROWS or appended_bytes >= max(_SNAPSHOT_BYTES, entry.snapshot_bytes)
+
+    def load(self, session_id: str) -> StoredSession | Damaged | None:
+        """Read a session, as `Engine.load`.
+
+        Raises:
+            StoreError: If the file fails.
+        """
+        self._demand_whole()
+        self._writer.clear(session_id)
+        entry = self._sessions.get(session_id)
+        if entry is None:
+            return None
+        try:
+            return self._reader.load(entry)
+        except DatabaseError as error:
+            raise self._failure(error) from error
+
+    def tail(self, session_id: str, since: float) -> History | None:
+        """Read the past of a session, as `Engine.tail`.
+
+        Raises:
+            StoreError: If it is damaged, or the file fails.
+        """
+        self._demand_whole()
+        entry = self._sessions.get(session_id)
+        if entry is None:
+            return None
+        try:
+            past = self._reader.tail(entry, since)
+        except DatabaseError as error:
+            raise self._failure(error) from error
+        if isinstance(past, StoreError):
+            raise past
+        return past
+
+    def summaries(self) -> list[Summary]:
+        """All stored sessions. May be called on any thread."""
+        return [entry.summary() for entry in self._sessions.all()]
+
+    def upkeep(self, *, is_idle: bool, is_wanted: Callable[[], bool] = lambda: False) -> bool:
+        """Do one piece of deferred work; see `Upkeep.step`.
+
+        Raises:
+            StoreError: If it fails.
+        """
+        self._demand_whole()
+        if self._room.is_full:
+            return False
+        self._room.restore_ballast()
+        try:
+            return self._upkeep.step(is_idle=is_idle, is_wanted=is_wanted)
+        except DatabaseError as error:
+            raise self._failure(error) from error
+
+    def backup(self, path: Path, on_step: Callable[[], None]) -> None:
+        """Copy the store into a new file, with mode 0600.
+
+        Args:
+            path: Where to; it must not be there yet.
+            on_step: Called between two steps of the copy. What it writes to this store is in the copy too.
+
+        Raises:
+            ConfigurationError: If the file is there or cannot be made.
+            StoreError: If the copy fails; the file is removed then.
+        """
+        self._demand_whole()
+
+        def step() -> None:
+            on_step()
+            self._demand_whole()
+
+        try:
+            self._upkeep.flush()
+            backup(self._database, path, step)
+        except DatabaseError as error:
+            raise self._failure(error) from error
+
+    def _recover(self, scanned: int, run: int) -> Sessions:
+        damaged = 0
+
+        def count_damaged() -> None:
+            nonlocal damaged
+            damaged += 1
+
+        entries = read_entries(self._database, count_damaged)
+        last, changed = extend_chains(
+            entries, journal.scan(self._database, scanned), scanned=scanned, run=run
+        )
+        sessions = Sessions(self._database, entries, scanned=scanned, next_row=last + 1)
+        sessions.mark_dirty(changed)
+        return sessions
+
+    def _begin_run(self, run: int) -> None:
+        def begin() -> None:
+            self._sessions.flush()
+            self._database.execute("UPDATE meta SET value = ? WHERE name = 'run'", (run,))
+            self._database.execute("UPDATE meta SET value = 1 WHERE name = 'is_open'")
+
+        self._upkeep.transact(begin)
+
+    def _write_one(self, operation: Write) -> None:
+        (error,) = self.write((operation,))
+        if error is not None:
+            raise error
+
+    def _refusal(self, operations: Sequence[Write]) -> StoreError | None:
+        if self._broken is not None or self._is_closed:
+            return self._broken or _closed()
+        if all(isinstance(operation, Forget) for operation in operations):
+            # What makes room is tried even when there is none: the log may find enough of it.
+            return None
+        return self._room.refusal()
+
+    def _demand_whole(self) -> None:
+        if self._broken is not None or self._is_closed:
+            raise self._broken or _closed()
+
+    def _failure(self, error: DatabaseError) -> StoreError:
+        if error.primary == FULL:
+            self.counters.full_errors += 1
+            self._room.run_out()
+            self._shorten_log()
+            return self._broken or self._room.no_room()
+        return self._break(error)
+
+    def _shorten_log(self) -> None:
+        """Give back the room of SQLite's log, if what it holds has its place in the file."""
+        try:
+            self._upkeep.checkpoint()
+        except DatabaseError as error:
+            if error.primary != FULL:
+                self._break(error)
+
+    def _break(self, error: DatabaseError) -> StoreError:
+        return self.give_up(str(error))
+
+    def give_up(self, reason: str) -> StoreError:
+        """Never store anything again.
+
+        Args:
+            reason: What happened, for an operator.
+
+        Returns:
+            The error that every call fails with from now on.
+        """
+        self.counters.fatal_errors += 1
+        self._broken = StoreError(
+            f"the store has failed ({reason}): nothing is stored any more, and the server has to end; "
+            f"look at the disk, then start it again",
+            is_fatal=True,
+        )
+        self._database.abandon()
+        return self._broken
+
+
+def _closed() -> StoreError:
+    return StoreError("the store is closed", is_fatal=True)

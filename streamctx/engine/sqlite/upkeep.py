@@ -1,0 +1,230 @@
+"""What a store does when it has time: deletes what nothing can reach, and copies the log into the file.
+
+Each call does one small step, so that what waits to be stored waits for no more than that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from streamctx.engine.sqlite import snapshots
+from streamctx.engine.sqlite.checks import Damage
+from streamctx.engine.sqlite.counters import StoreCounters
+from streamctx.engine.sqlite.library import INTERRUPT, Database, DatabaseError
+from streamctx.engine.sqlite.sessions import Entry, Sessions
+from streamctx.engine.sqlite.writer import Writer
+
+__all__ = ["Upkeep"]
+
+_LOG = logging.getLogger("streamctx.engine")
+
+# Pages of the log before it is copied into the file even under load (16 MB).
+_CHECKPOINT_BYTES = 4000 * 4096
+# Rows that a start has to read at most, about 100 ms.
+_FLUSH_ROWS = 50_000
+# A sweep starts once so many rows can go, and they are as many as those that stay.
+_SWEEP_ROWS_MIN = 8192
+# Rows that one step of a sweep looks at.
+_SWEEP_STEP_ROWS = 2048
+# What deleting adds to the log for each row that is looked at: a row of some 300 bytes, on a page with
+# others.
+_SWEPT_ROW_BYTES = 330
+# Of a larger file a check would keep writers waiting; its sessions are verified as they are loaded.
+_CHECK_PAGES_MAX = 65_536
+
+
+class Upkeep:
+    """The deferred work of a store. The methods raise `DatabaseError` as the database fails.
+
+    Rows of the journal are not deleted session by session: a session's rows lie on pages that they share with
+    those of all others, and each deletion would write the page anew. A sweep goes through all rows once half
+    of them can go. It takes the lines between what stays and what goes from its start, so that
+    what is left of a session is always the end of its chain, and a chain can be followed to delete it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        sessions: Sessions,
+        writer: Writer,
+        counters: StoreCounters,
+        *,
+        history_s: float,
+        clock: Callable[[], float],
+        is_check_due: bool,
+    ) -> None:
+        self._database = database
+        self._sessions = sessions
+        self._writer = writer
+        self._counters = counters
+        self._history_ms = round(history_s * 1000)
+        self._clock = clock
+        self._is_check_due = is_check_due
+        # The last row that was looked at; `None` while no sweep runs.
+        self._swept: int | None = None
+        self._sweep_stop = 0
+        self._step_at_row = 0
+        self._garbage_rows = _read_garbage(database)
+        self._garbage_rows_at_start = 0
+        self._is_sweep_due = self._has_enough_garbage()
+
+    def step(self, *, is_idle: bool, is_wanted: Callable[[], bool] = lambda: False) -> bool:
+        """Do one piece of what is due.
+
+        Args:
+            is_idle: Whether nothing waits to be stored; then also what could wait is done.
+            is_wanted: Asked during a long piece; if so, that is put off.
+
+        Returns:
+            Whether anything was done, so that asking again may do more.
+        """
+        if self._writer.has_new_snapshots:
+            self._trim_next()
+        elif self._writer.log_bytes >= _CHECKPOINT_BYTES or (is_idle and self._writer.log_bytes):
+            self.checkpoint()
+        elif self._sessions.next_row - 1 - self._sessions.scanned >= _FLUSH_ROWS:
+            self.flush()
+        elif self._swept is not None and (is_idle or self._sessions.next_row - self._step_at_row >= 1024):
+            self._sweep(self._swept)
+        elif self._swept is None and self._is_sweep_due:
+            self._begin_sweep()
+        elif is_idle and self._is_check_due:
+            self._check(is_wanted)
+        else:
+            return False
+        return True
+
+    def checkpoint(self) -> None:
+        """Copy the log into the file, so that the log starts again from its beginning."""
+        ((_, pages, copied),) = self._database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        self._writer.log_bytes = (pages - copied) * 4096
+        self._counters.checkpoints += 1
+
+    def flush(self) -> None:
+        """Write the heads of all chains, so that the next start has nothing to read."""
+        self.transact(self._sessions.flush)
+
+    def end_run(self) -> None:
+        """Leave nothing to be found out by the next start."""
+        self.transact(self._end_run)
+        self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def transact(self, change: Callable[[], None]) -> None:
+        """Do a change in a transaction of its own; if it fails nothing of it is done, in memory neither."""
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            change()
+            self._database.execute("COMMIT")
+        except BaseException:
+            self._writer.roll_back()
+            raise
+        self._sessions.commit()
+
+    def _end_run(self) -> None:
+        self._sessions.flush()
+        self._database.execute("UPDATE meta SET value = 0 WHERE name = 'is_open'")
+
+    def _trim_next(self) -> None:
+        session_id = next(iter(self._writer.has_new_snapshots))
+        entry = self._sessions.get(session_id)
+        try:
+            if entry is not None:
+                self._trim(entry)
+        except Damage as damage:
+            # The next load finds it; until then what is there stays there.
+            _LOG.error("session %s: old snapshots cannot be deleted: %s", session_id, damage)
+        del self._writer.has_new_snapshots[session_id]
+
+    def _trim(self, entry: Entry) -> None:
+        horizon = round(self._clock() * 1000) - self._history_ms
+        marks = snapshots.marks(self._database, entry.key)
+        first = 0
+        while first + 1 < len(marks) and marks[first + 1].at <= horizon:
+            first += 1
+        if not marks or marks[first].at > horizon:
+            return
+        if first or marks[first].head_row > entry.keep_row:
+            self.transact(lambda: self._drop_before(entry, marks[first]))
+            self._is_sweep_due = self._has_enough_garbage()
+
+    def _drop_before(self, entry: Entry, oldest: snapshots.Mark) -> None:
+        self._sessions.touch(entry)
+        before = entry.stored_bytes
+        self._garbage_rows += oldest.head_count - entry.keep_count
+        entry.snapshots_bytes -= snapshots.trim(self._database, entry.key, before=oldest.snapshot)
+        entry.keep_row, entry.keep_count = oldest.head_row, oldest.head_count
+        entry.keep_bytes = oldest.head_bytes
+        self._sessions.grow(entry, entry.stored_bytes - before)
+        self._sessions.write_heads([entry])
+        self._write_garbage()
+
+    def _has_enough_garbage(self) -> bool:
+        if self._garbage_rows < _SWEEP_ROWS_MIN:
+            return False
+        return self._garbage_rows >= sum(
+            entry.head_count - entry.keep_count for entry in self._sessions.all()
+        )
+
+    def _begin_sweep(self) -> None:
+        self._database.execute("DELETE FROM temp.lines")
+        self._database.execute("INSERT INTO temp.lines SELECT key, keep_row FROM sessions WHERE keep_row > 0")
+        self._swept, self._sweep_stop = 0, self._sessions.scanned
+        self._garbage_rows_at_start = self._garbage_rows
+        self._is_sweep_due = False
+
+    def _sweep(self, after: int) -> None:
+        ((stop, count),) = self._database.execute(
+            "SELECT max(row), count(*) FROM "
+            "(SELECT row FROM journal WHERE row > ? AND row <= ? ORDER BY row LIMIT ?)",
+            (after, self._sweep_stop, _SWEEP_STEP_ROWS),
+        )
+        self._step_at_row = self._sessions.next_row
+        if not count:
+            self._swept = None
+            self._garbage_rows -= self._garbage_rows_at_start
+            self.transact(self._write_garbage)
+            return
+        self._database.execute(
+            "DELETE FROM journal WHERE row > ? AND row <= ? "
+            "AND row <= (SELECT lines.row FROM temp.lines WHERE lines.session = journal.session)",
+            (after, stop),
+        )
+        self._swept = stop
+        self._counters.rows_swept += count
+        self._writer.log_bytes += count * _SWEPT_ROW_BYTES
+
+    def _write_garbage(self) -> None:
+        self._database.execute("INSERT OR REPLACE INTO meta VALUES ('garbage', ?)", (self._garbage_rows,))
+
+    def _check(self, is_wanted: Callable[[], bool]) -> None:
+        ((page_count,),) = self._database.execute("PRAGMA page_count")
+        if page_count > _CHECK_PAGES_MAX:
+            self._is_check_due = False
+            _LOG.info("the stop before was not in order, and the file is too large to be checked as a whole")
+            return
+        self._database.interrupt_when(is_wanted)
+        try:
+            found = self._database.execute("PRAGMA quick_check(1)")
+        except DatabaseError as error:
+            if error.primary != INTERRUPT:
+                raise
+            return
+        finally:
+            self._database.interrupt_when(None)
+        self._is_check_due = False
+        if found == [("ok",)]:
+            self._counters.checks_passed += 1
+            _LOG.info("the stop before was not in order; the file has been checked and is whole")
+        else:
+            self._counters.checks_failed += 1
+            _LOG.error(
+                "the file of the store is damaged in places: each session is verified when it is loaded; "
+                "make a backup, and look at the disk"
+            )
+
+
+def _read_garbage(database: Database) -> int:
+    database.execute("CREATE TEMP TABLE lines (session INTEGER PRIMARY KEY, row INTEGER NOT NULL)")
+    found = database.execute("SELECT value FROM meta WHERE name = 'garbage'")
+    return found[0][0] if found and isinstance(found[0][0], int) else 0

@@ -1,0 +1,297 @@
+"""Turns what is to be stored into transactions: many operations, one commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from streamctx.core.session.stored import SessionRecord, SessionState
+from streamctx.engine.base import StoreError
+from streamctx.engine.sqlite import journal, snapshots
+from streamctx.engine.sqlite.checks import row_check
+from streamctx.engine.sqlite.counters import StoreCounters
+from streamctx.engine.sqlite.library import Database, Value
+from streamctx.engine.sqlite.room import Quotas
+from streamctx.engine.sqlite.sessions import Entry, Sessions
+
+__all__ = ["Append", "Fence", "Forget", "Refused", "Snapshot", "Write", "Writer"]
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """Store a record; one of another epoch replaces all that was stored of its session."""
+
+    record: SessionRecord
+
+    @property
+    def session_id(self) -> str:
+        """Whose it is."""
+        return self.record.session_id
+
+
+class Append(msgspec.Struct, frozen=True, gc=False):
+    """Add an encoded batch."""
+
+    session_id: str
+    epoch: str
+    payload: bytes
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Store the state after all batches so far."""
+
+    session_id: str
+    epoch: str
+    state: SessionState
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """Delete a session."""
+
+    session_id: str
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Fail, in its turn, in place of an operation that was not even queued."""
+
+    session_id: str
+    error: StoreError
+
+
+Write: TypeAlias = Fence | Append | Snapshot | Forget | Refused
+
+
+class Writer:
+    """Writes to a store; the statements of one `write` are one transaction.
+
+    After an operation of a session has failed, all later ones of it are refused until `clear` is called, or
+    it begins anew: otherwise the journal would go on behind a hole.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        sessions: Sessions,
+        counters: StoreCounters,
+        *,
+        run: int,
+        quotas: Quotas,
+        clock: Callable[[], float],
+    ) -> None:
+        self._database = database
+        self._sessions = sessions
+        self._counters = counters
+        self._run = run
+        self._quotas = quotas
+        self._clock = clock
+        self._failed: dict[str, StoreError] = {}
+        self._rows: list[Value] = []
+        self.has_new_snapshots: dict[str, None] = {}
+        """Sessions that have got a snapshot, so that older ones may be deleted.
+
+        Who does that takes them out.
+        """
+        self.log_bytes = 0
+        """A guess of what was added to SQLite's log. Who copies the log into the file sets it to 0."""
+
+    def clear(self, session_id: str) -> None:
+        """Let a session go on: its reader knows now what is stored."""
+        self._failed.pop(session_id, None)
+
+    def fail(self, operations: Sequence[Write], error: StoreError) -> list[StoreError | None]:
+        """Let operations fail that were not tried."""
+        for operation in operations:
+            self._mark(operation, error)
+        return [error] * len(operations)
+
+    def write(self, operations: Sequence[Write]) -> list[StoreError | None]:
+        """Make operations safe, in their order.
+
+        Returns:
+            For each what was wrong with it alone, so that it was left out; `None` if it is safe.
+
+        Raises:
+            DatabaseError: As the database fails. Nothing was done then; call `fail` with what it means.
+        """
+        began = time.perf_counter()
+        now = round(self._clock() * 1000)
+        # A lone statement is a transaction by itself, at two steps less.
+        is_alone = len(operations) <= journal.INSERT_ROWS_MAX and all(
+            isinstance(item, Append) for item in operations
+        )
+        try:
+            if not is_alone:
+                self._database.execute("BEGIN IMMEDIATE")
+            results = [self._apply(operation, now) for operation in operations]
+            self._insert_rows()
+            if not is_alone:
+                self._database.execute("COMMIT")
+        except BaseException:
+            self.roll_back()
+            raise
+        self._sessions.commit()
+        self._count(operations, results)
+        self._counters.commit_s_max = max(self._counters.commit_s_max, time.perf_counter() - began)
+        return results
+
+    def roll_back(self) -> None:
+        """Take back what the present transaction did, in the file and in memory."""
+        self._rows = []
+        self._sessions.roll_back()
+        if self._database.is_in_transaction:
+            self._database.execute("ROLLBACK")
+
+    def _apply(self, operation: Write, now: int) -> StoreError | None:
+        entry = self._sessions.get(operation.session_id)
+        if isinstance(operation, Append):
+            refusal = self._append(entry, operation, now)
+        elif isinstance(operation, Fence):
+            refusal = self._fence(entry, operation.record, now)
+        elif isinstance(operation, Snapshot):
+            refusal = self._snapshot(entry, operation, now)
+        elif isinstance(operation, Refused):
+            refusal = operation.error
+        else:
+            refusal = None
+            if entry is not None:
+                self.forget(entry)
+        if refusal is not None:
+            self._counters.refused += 1
+            self._mark(operation, refusal)
+        return refusal
+
+    def _append(self, entry: Entry | None, operation: Append, now: int) -> StoreError | None:
+        payload = operation.payload
+        if entry is None or entry.epoch != operation.epoch or entry.damage is not None:
+            return _no_record(operation.session_id, operation.epoch)
+        refusal = self._refusal(entry.id, entry.principal, len(payload))
+        if refusal is not None:
+            return refusal
+        sessions = self._sessions
+        sessions.touch(entry)
+        row = sessions.next_row
+        sessions.next_row = row + 1
+        digest = row_check(row, entry.key, entry.head_row, now, content=payload)
+        self._rows += (row, entry.key, entry.head_row, now, digest, payload)
+        entry.head_row = row
+        entry.head_count += 1
+        entry.head_bytes += len(payload)
+        entry.changed = now
+        sessions.grow(entry, len(payload))
+        return None
+
+    def _fence(self, entry: Entry | None, record: SessionRecord, now: int) -> StoreError | None:
+        content = msgspec.msgpack.encode(record)
+        is_new = entry is None or entry.epoch != record.epoch
+        if is_new:
+            self.clear(record.session_id)
+        refusal = self._refusal(record.session_id, record.principal, len(content))
+        if refusal is not None:
+            return refusal
+        if entry is not None and entry.damage is not None and not is_new:
+            return _no_record(record.session_id, record.epoch)
+        if entry is not None and not is_new:
+            self._sessions.replace_record(entry, content, changed=now, run=self._run)
+            return None
+        if entry is not None:
+            self.forget(entry)
+        self._sessions.insert(_new_entry(record, now=now, run=self._run), content)
+        return None
+
+    def _snapshot(self, entry: Entry | None, operation: Snapshot, now: int) -> StoreError | None:
+        if entry is None or entry.epoch != operation.epoch or entry.damage is not None:
+            return _no_record(operation.session_id, operation.epoch)
+        refusal = self._refusal(entry.id, entry.principal, 0)
+        if refusal is not None:
+            return refusal
+        self.add_snapshot(entry, operation.state, at=now)
+        self.has_new_snapshots[entry.id] = None
+        return None
+
+    def add_snapshot(self, entry: Entry, state: SessionState, *, at: int) -> None:
+        """Write a state within a transaction."""
+        self._insert_rows()
+        self._sessions.touch(entry)
+        total, added = snapshots.write_state(self._database, entry, state, at=at)
+        self._sessions.grow(entry, added)
+        entry.snapshots_bytes += added
+        entry.snapshot_bytes = total
+        entry.snapshot_count = entry.head_count
+        entry.snapshot_head_bytes = entry.head_bytes
+        entry.changed = at
+        self._sessions.write_heads([entry])
+        self.log_bytes += added
+
+    def forget(self, entry: Entry) -> None:
+        """Delete all of a session within a transaction."""
+        self._insert_rows()
+        journal.delete_chain(self._database, key=entry.key, head_row=entry.head_row)
+        snapshots.delete_all(self._database, entry.key)
+        self._sessions.remove(entry)
+        self.clear(entry.id)
+        if entry.head_row > self._sessions.scanned:
+            # A hole behind `scanned` would look like damage.
+            self._sessions.flush()
+
+    def _refusal(self, session_id: str, principal: str, more_bytes: int) -> StoreError | None:
+        if self._failed and session_id in self._failed:
+            return self._failed[session_id]
+        return self._quotas.refusal(
+            principal_bytes=self._sessions.used_by(principal),
+            store_bytes=self._sessions.used_bytes,
+            more_bytes=more_bytes,
+        )
+
+    def _insert_rows(self) -> None:
+        if self._rows:
+            rows, self._rows = self._rows, []
+            journal.insert_rows(self._database, rows)
+
+    def _mark(self, operation: Write, error: StoreError) -> None:
+        # Without a session there is nothing that could be appended to behind a hole.
+        if self._sessions.get(operation.session_id) is not None:
+            self._failed[operation.session_id] = error
+
+    def _count(self, operations: Sequence[Write], results: Sequence[StoreError | None]) -> None:
+        added = row_bytes = 0
+        for operation, result in zip(operations, results, strict=True):
+            if result is None and isinstance(operation, Append):
+                added += 1
+                row_bytes += len(operation.payload)
+        counters = self._counters
+        counters.commits += 1
+        counters.rows += added
+        counters.row_bytes += row_bytes
+        # A commit writes the pages that it changed, whole: the last one of the table and the one above it at
+        # least.
+        self.log_bytes += 2 * 4096 + row_bytes + 4096 * (len(operations) - added)
+
+
+def _no_record(session_id: str, epoch: str) -> StoreError:
+    return StoreError(f"session {session_id} has no record in epoch {epoch}", is_fatal=False)
+
+
+def _new_entry(record: SessionRecord, *, now: int, run: int) -> Entry:
+    return Entry(
+        key=0,
+        id=record.session_id,
+        epoch=record.epoch,
+        principal=record.principal,
+        client=record.client.name,
+        opened=now,
+        changed=now,
+        run=run,
+        head_row=0,
+        head_count=0,
+        head_bytes=0,
+        snapshot_count=0,
+        snapshot_head_bytes=0,
+        snapshot_bytes=0,
+        snapshots_bytes=0,
+        keep_row=0,
+        keep_count=0,
+        keep_bytes=0,
+        record_bytes=0,
+    )
