@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,10 @@ import click
 from streamctx import __version__
 from streamctx.cli.output import styled
 from streamctx.errors import ConfigurationError
+from streamctx.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
+    from streamctx.engine.base import Durability
     from streamctx.server.config import ServerConfig
     from streamctx.server.serve import Server
 
@@ -38,7 +41,23 @@ _PATH = click.Path(path_type=Path)
     help="Port to listen on; 0 takes a free one.",
 )
 @click.option("--uds", type=_PATH, help="Unix socket to listen on besides; only you can connect to it.")
-@click.option("--ephemeral", is_flag=True, help="Keep sessions in memory only: the one mode of this version.")
+@click.option("--data", type=_PATH, metavar="DIR", help="Where sessions are stored.")
+@click.option(
+    "--durability",
+    type=click.Choice(["full", "relaxed", "none"]),
+    default="full",
+    show_default=True,
+    help="What an event that is acknowledged as durable survives. full: a power loss. relaxed: the death of "
+    "the server, but a power loss may take the last moments. none: nothing, sessions are in memory only.",
+)
+@click.option("--ephemeral", is_flag=True, help="The same as --durability none.")
+@click.option(
+    "--retention-days",
+    type=click.FloatRange(0.01, 3650),
+    default=DEFAULT_LIMITS.retention_s / 86_400,
+    show_default=True,
+    help="How long a session without a connection is kept in the store.",
+)
 @click.option(
     "--token-file",
     type=_PATH,
@@ -80,7 +99,10 @@ def command(
     host: str,
     port: int,
     uds: Path | None,
+    data: Path | None,
+    durability: Durability,
     ephemeral: bool,
+    retention_days: float,
     token_file: Path | None,
     allowed_host: tuple[str, ...],
     allowed_origin: tuple[str, ...],
@@ -96,18 +118,23 @@ def command(
     """Run the server.
 
     It needs no configuration: it listens on this machine alone, makes an access token in a file that only you
-    can read, and lets the other commands find it. Sessions live in memory for now, so a restart ends them.
+    can read, and lets the other commands find it. Sessions, with the texts of their documents, are stored in
+    a directory that only you can enter, so that they outlive a crash, a power loss and a new version.
 
     SIGINT (Ctrl-C) or SIGTERM lets clients finish; a second one ends the server at once.
     """
-    del ephemeral  # There is no other mode yet, so there is nothing to choose.
     from streamctx.server.config import ServerConfig
 
+    if ephemeral:
+        durability = "none"
     config = _configured(
         ServerConfig,
         host=host,
         port=port,
         uds=uds,
+        data=data,
+        durability=durability,
+        limits=replace(DEFAULT_LIMITS, retention_s=retention_days * 86_400),
         token_file=token_file,
         allowed_hosts=allowed_host,
         allowed_origins=allowed_origin,
@@ -126,6 +153,9 @@ def command(
 _FLAGS = {
     "tls_cert": "--tls-cert",
     "tls_key": "--tls-key",
+    "data": "--data",
+    "durability": "--durability",
+    "ephemeral": "--ephemeral",
     "token_file": "--token-file",
     "ready_file": "--ready-file",
     "allowed_hosts": "--allowed-host",
@@ -149,22 +179,27 @@ def _configured(make: Callable[..., ServerConfig], **settings: object) -> Server
 
 
 def _serve(config: ServerConfig, debug_log: Path | None, *, debug_log_bytes_max: int) -> None:
-    from streamctx.hub.hub import Hub
-    from streamctx.hub.ports import Principal
+    from streamctx.server.embedding import OWNER, hub_for
     from streamctx.server.serve import run
-    from streamctx.server.tokens import resolve_token, token_file_of
+    from streamctx.server.store import open_engine
+    from streamctx.server.tokens import resolve_token
 
-    principal = Principal("owner", frozenset({"produce", "observe", "resource", "admin"}))
-    tokens = {resolve_token(config): principal}
-    announce = functools.partial(_announce, token_file=token_file_of(config))
+    announce = functools.partial(_announce, config=config)
     if debug_log is None:
-        run(Hub(tokens=tokens, version=__version__, limits=config.limits), config, on_ready=announce)
+        try:
+            engine = open_engine(config)
+        except ConfigurationError as error:
+            hint = "--data DIR stores elsewhere, --ephemeral stores nothing"
+            raise ConfigurationError(f"{error} ({hint})") from error
+        run(hub_for(config, engine), config, store=engine, on_ready=announce)
         return
+    if config.is_stored:
+        raise ConfigurationError("--debug-log records a server in memory alone: give --ephemeral too")
     from streamctx.hub.recorder import RecordingHub
 
     with RecordingHub.create(
         debug_log,
-        tokens=tokens,
+        tokens={resolve_token(config): OWNER},
         version=__version__,
         limits=config.limits,
         bytes_max=debug_log_bytes_max,
@@ -178,8 +213,21 @@ def _serve(config: ServerConfig, debug_log: Path | None, *, debug_log_bytes_max:
             raise
 
 
-def _announce(server: Server, *, token_file: Path | None) -> None:
+def _state(config: ServerConfig) -> str:
+    if not config.is_stored:
+        return "in memory only: sessions and documents end with this process"
+    from streamctx.server.store import data_directory
+
+    days = config.limits.retention_s / 86_400
+    safe = "" if config.durability == "full" else "; a power loss may take the last moments"
+    return f"{shlex.quote(str(data_directory(config)))}, kept for {days:g} days after the last change{safe}"
+
+
+def _announce(server: Server, *, config: ServerConfig) -> None:
     """Say where the server is, and what to try next."""
+    from streamctx.server.tokens import token_file_of
+
+    token_file = token_file_of(config)
     lines = [
         f"{styled(f'streamctx {__version__}', bold=True)} is listening. Ctrl-C stops it.",
         "",
@@ -189,7 +237,7 @@ def _announce(server: Server, *, token_file: Path | None) -> None:
         lines.append(f"  socket      {server.uds}")
     lines += [
         f"  token file  {'none' if token_file is None else shlex.quote(str(token_file))}",
-        "  state       in memory only: sessions and documents end with this process",
+        f"  state       {_state(config)}",
         "",
         "Try next, in another terminal:",
         "",

@@ -115,6 +115,10 @@ class Hub:
             ):
                 self._expire(held, now)
 
+    def prune(self, before: float, principal: Principal | None = None) -> int:
+        """Delete the stored sessions that are not live and were not changed since."""
+        return self.storage.prune(before, None if principal is None else principal.name)
+
     def sessions(self, principal: Principal) -> list[dict[str, object]]:
         """The principal's sessions, ready for JSON."""
         return [

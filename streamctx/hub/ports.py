@@ -118,6 +118,14 @@ class HubPort(Protocol):
     def sweep(self, now: float) -> None:
         """Do the housekeeping; called about once a second."""
 
+    def prune(self, before: float, principal: Principal | None = None) -> int:
+        """Delete the stored sessions that are not live and were not changed since; returns how many.
+
+        Args:
+            before: Seconds since 1970.
+            principal: Whose; `None` for everybody's.
+        """
+
     def sessions(self, principal: Principal) -> list[dict[str, object]]:
         """The sessions that the principal may see, ready for JSON."""
 

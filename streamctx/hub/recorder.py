@@ -203,6 +203,7 @@ class RecordingHub:
         """Never called: what is recorded is not stored."""
         # As the inner hub's where nothing is to be recorded.
         self.authenticate = hub.authenticate
+        self.prune = hub.prune
         self.sessions = hub.sessions
         self.session = hub.session
         self.document = hub.document

@@ -116,6 +116,22 @@ class Storage:
         if self.keeps(session):
             self._engine.forget(session.session_id, self._snapshot_done)
 
+    def prune(self, before: float, principal: str | None) -> int:
+        """Delete what was not changed since `before`, in seconds since 1970, and is not live."""
+        if not self.is_on:
+            return 0
+        stale = [
+            summary.session_id
+            for summary in self._engine.summaries()
+            if summary.changed < before
+            and principal in (None, summary.principal)
+            and self._registry.get(summary.session_id) is None
+            and summary.session_id not in self._recalls
+        ]
+        for session_id in stale:
+            self._engine.forget(session_id, self._snapshot_done)
+        return len(stale)
+
     def recall(self, session_id: str, now: float, done: Callable[[Recalled], None]) -> None:
         """Make a stored session live again, detached; one that is live is given as it is."""
         held = self._registry.get(session_id)

@@ -7,6 +7,7 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streamctx.engine.base import Durability
 from streamctx.errors import ConfigurationError
 from streamctx.limits import DEFAULT_LIMITS, Limits
 from streamctx.server.security import is_loopback, normalise_host, normalise_origin
@@ -47,6 +48,10 @@ class ServerConfig:
     """Written with the discovery record once the server listens, and removed when it stops."""
     ephemeral: bool = False
     """Keep nothing on disk: without `token` and `token_file` a token is made up and lives in memory."""
+    data: Path | None = None
+    """Directory of the store; `None` is `data` in the state directory."""
+    durability: Durability = "full"
+    """What the store promises (`Durability`). `none` keeps sessions in memory, as `ephemeral` does."""
     allow_insecure_bind: bool = False
     """Serve in clear on an address that other machines reach."""
     discovery: bool = True
@@ -69,11 +74,21 @@ class ServerConfig:
                 )
         for proxy in self.trusted_proxies:
             _check_proxy(proxy)
+        if self.data is not None and not self.is_stored:
+            raise ConfigurationError(
+                f"data: {self.data} is set, and nothing is to be stored; "
+                "leave it out, or ephemeral and durability none"
+            )
         if self.tls_key is not None and self.tls_cert is None:
             raise ConfigurationError("tls_key is set and tls_cert is not; a key needs its certificate")
         for name, path in (("tls_cert", self.tls_cert), ("tls_key", self.tls_key)):
             if path is not None and not path.is_file():
                 raise ConfigurationError(f"{name}: {path} is not a file; a PEM file is needed")
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether sessions outlive the server."""
+        return not self.ephemeral and self.durability != "none"
 
     @property
     def is_tls(self) -> bool:

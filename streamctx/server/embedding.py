@@ -7,12 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from streamctx import __version__
+from streamctx.engine.base import Engine
 from streamctx.hub.hub import Hub
 from streamctx.hub.ports import Principal
 from streamctx.limits import DEFAULT_LIMITS, Limits
 from streamctx.server.config import ServerConfig
 from streamctx.server.serve import Server
 from streamctx.server.serve import serve as serve_hub
+from streamctx.server.store import open_engine
 from streamctx.server.tokens import resolve_token
 
 __all__ = ["OWNER", "hub_for", "serve"]
@@ -21,13 +23,17 @@ OWNER = Principal("owner", frozenset({"produce", "observe", "resource", "admin"}
 """Whom the one token of a server speaks for."""
 
 
-def hub_for(config: ServerConfig) -> Hub:
+def hub_for(config: ServerConfig, engine: Engine | None = None) -> Hub:
     """The hub of a server with that configuration; its token file is created if need be.
+
+    Args:
+        engine: Where it stores sessions; `None` for memory alone.
 
     Raises:
         ConfigurationError: As `resolve_token`.
     """
-    return Hub(tokens={resolve_token(config): OWNER}, version=__version__, limits=config.limits)
+    tokens = {resolve_token(config): OWNER}
+    return Hub(tokens=tokens, version=__version__, limits=config.limits, engine=engine)
 
 
 @asynccontextmanager
@@ -40,17 +46,20 @@ async def serve(
     token_file: Path | None = None,
     allowed_hosts: tuple[str, ...] = (),
     allowed_origins: tuple[str, ...] = (),
+    data: Path | None = None,
     discovery: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> AsyncIterator[Server]:
     """Run a server as long as the block runs; it drains at the end.
 
-    State lives in memory. Signals are left alone. The server has `url`, `http_url`, `port` and `token`.
+    Signals are left alone. The server has `url`, `http_url`, `port` and `token`.
 
     Args:
         port: 0 takes a free one; `None` listens on `uds` alone.
         token: The access token; without it and `token_file` a random one is made, which only
             `server.token` tells.
+        data: Directory in which sessions are stored, so that they outlive the server; without it they live in
+            memory.
         discovery: Whether other programs of this user find the server by its discovery file.
 
     Raises:
@@ -64,9 +73,11 @@ async def serve(
         token_file=token_file,
         allowed_hosts=allowed_hosts,
         allowed_origins=allowed_origins,
+        data=data,
         discovery=discovery,
-        ephemeral=True,
+        ephemeral=data is None,
         limits=limits,
     )
-    async with serve_hub(hub_for(config), config) as server:
+    engine = open_engine(config)
+    async with serve_hub(hub_for(config, engine), config, store=engine) as server:
         yield server

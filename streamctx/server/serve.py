@@ -41,6 +41,7 @@ __all__ = ["RunningStore", "Server", "run", "serve", "serve_until_signal"]
 
 _BACKLOG = 2048
 _TICK_S = 1.0
+_PRUNE_TICKS = 60
 
 # Between GOAWAY and the close, for what is under way already. A client may also leave by itself in it.
 _GOAWAY_S = 0.25
@@ -60,8 +61,8 @@ class RunningStore(Protocol):
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin; completions are called in that loop."""
 
-    def close(self) -> None:
-        """Finish what was begun, and end; blocks. Safe to call again."""
+    async def close(self) -> object:
+        """Finish what was begun, and end. Safe to call again."""
 
 
 class Server:
@@ -100,6 +101,7 @@ class Server:
         self._listeners: list[asyncio.Server] = []
         self._cleanups = contextlib.ExitStack()
         self._tick_handle: asyncio.TimerHandle | None = None
+        self._ticks = 0
         self._shell: Shell | None = None
         self._port: int | None = None
 
@@ -153,11 +155,11 @@ class Server:
         shell = Shell(self._hub, self._config.limits, policy_of(self._config))
         self._shell = shell
         self._hub.on_failure = self._fail
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.close)
+        async with contextlib.AsyncExitStack() as undo:
             if self._store is not None:
                 self._store.start(loop)
-                undo.callback(self._store.close)
+                undo.push_async_callback(self._store.close)
+            undo.callback(self.close)
             factory = self._protocol_factory(shell, loop)
             for sock in self._open_sockets():
                 # Before the first request, which may come at once.
@@ -183,7 +185,7 @@ class Server:
         finally:
             self.close()
             if self._store is not None:
-                await asyncio.to_thread(self._store.close)
+                await self._store.close()
         # Let the loop report the losses to the connections.
         await self._wait(self._is_empty, deadline=asyncio.get_running_loop().time() + 1.0)
         logger.info("stopped")
@@ -279,6 +281,9 @@ class Server:
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
         try:
             self._hub.sweep(loop.time())
+            if self._ticks % _PRUNE_TICKS == 0:
+                self._hub.prune(time.time() - self._config.limits.retention_s)
+            self._ticks += 1
         except Exception:
             logger.exception("the hub's housekeeping failed")
 
@@ -424,14 +429,17 @@ def run(
     """Be the server process: own loop (uvloop where it is installed), own signals.
 
     Returns:
-        The exit status: 0, or 1 if the store has failed. A second signal does not return.
+        The exit status, 0. A second signal does not return.
 
     Raises:
         ConfigurationError: If it cannot start.
+        StoreError: If the store has failed meanwhile, for good.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         failure = runner.run(serve_until_signal(hub, config, routes=routes, store=store, on_ready=on_ready))
-    return 0 if failure is None else 1
+    if failure is not None:
+        raise failure
+    return 0
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -111,6 +111,9 @@ class EchoHub:
     def sweep(self, now: float) -> None:
         pass
 
+    def prune(self, before: float, principal: Principal | None = None) -> int:
+        return 0
+
     def sessions(self, principal: Principal) -> list[dict[str, object]]:
         return []
 

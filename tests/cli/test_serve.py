@@ -36,26 +36,38 @@ def test_ready_file_says_where_the_server_is(home: Home) -> None:
         server.stop()
     assert server.url in server.output
     assert server.ready["token_file"] in server.output
-    assert "in memory only" in server.output
+    assert f"{home.path / 'state/streamctx/data'}, kept for 7 days after the last change" in server.output
     assert "streamctx demo" in server.output
     assert server.token not in server.output + server.errors
     assert server.errors == ""
     assert list((home.runtime / "streamctx").iterdir()) == []
 
 
-def test_ephemeral_is_the_mode_that_there_is(home: Home) -> None:
-    with home.serve("--ephemeral") as server:
+@pytest.mark.parametrize("arguments", [["--ephemeral"], ["--durability", "none"]])
+def test_a_server_that_stores_nothing_says_so_and_leaves_nothing(home: Home, arguments: list[str]) -> None:
+    with home.serve(*arguments) as server:
         assert home.run("sessions").returncode == 0
         push_something(server)
+        server.stop()
+    assert "in memory only" in server.output
+    assert [path.name for path in (home.path / "state" / "streamctx").iterdir()] == ["token"]
+
+
+def test_a_store_that_another_server_has_is_refused(home: Home) -> None:
+    with home.serve():
+        result = home.run("serve", "--port", "0")
+    assert result.returncode == 2
+    assert "is in use by another server" in result.stderr
+    assert "--data DIR" in result.stderr
 
 
 def test_port_in_use_names_the_server_that_holds_it(home: Home) -> None:
     with home.serve() as server:
         port = server.url.split(":")[2].split("/")[0]
-        result = home.run("serve", "--port", port)
+        result = home.run("serve", "--port", port, "--ephemeral")
         assert result.returncode == 2
         log = home.path / "debug.log"
-        assert home.run("serve", "--port", port, "--debug-log", str(log)).returncode == 2
+        assert home.run("serve", "--port", port, "--ephemeral", "--debug-log", str(log)).returncode == 2
         assert not log.exists()
         assert result.stderr == (
             f"Error: port: {port} is in use by the streamctx server with process id "
@@ -70,7 +82,9 @@ def test_port_in_use_names_the_server_that_holds_it(home: Home) -> None:
         (["--tls-key", "key.pem"], "--tls-key is set and --tls-cert is not; a key needs its certificate"),
         (["--allowed-origin", "nonsense"], "is not an origin"),
         (["--port", "65536"], "not in the range"),
-        (["--debug-log", "/nowhere/log"], "a new file is needed"),
+        (["--ephemeral", "--debug-log", "/nowhere/log"], "a new file is needed"),
+        (["--debug-log", "/nowhere/log"], "--ephemeral"),
+        (["--ephemeral", "--data", "/nowhere"], "--data: /nowhere is set, and nothing is to be stored"),
     ],
 )
 def test_wrong_setting_is_status_2(home: Home, arguments: list[str], message: str) -> None:
@@ -91,7 +105,7 @@ def test_commands_reach_a_server_on_a_unix_socket(home: Home) -> None:
 
 def test_debug_log_runs_again_identically(home: Home) -> None:
     log = home.path / "debug.log"
-    with home.serve("--debug-log", str(log)) as server:
+    with home.serve("--ephemeral", "--debug-log", str(log)) as server:
         push_something(server)
         server.stop()
     assert "document text" in server.errors
@@ -107,7 +121,7 @@ def test_debug_log_runs_again_identically(home: Home) -> None:
 
 def test_debug_log_of_other_inputs_is_told_apart(home: Home) -> None:
     log = home.path / "debug.log"
-    with home.serve("--debug-log", str(log)) as server:
+    with home.serve("--ephemeral", "--debug-log", str(log)) as server:
         push_something(server)
     lines = log.read_text().splitlines()
     header = json.loads(lines[0])
@@ -121,7 +135,7 @@ def test_debug_log_of_other_inputs_is_told_apart(home: Home) -> None:
 
 def test_debug_log_stops_at_its_bound_with_a_warning(home: Home) -> None:
     log = home.path / "debug.log"
-    with home.serve("--debug-log", str(log), "--debug-log-mb", "1") as server:
+    with home.serve("--ephemeral", "--debug-log", str(log), "--debug-log-mb", "1") as server:
 
         async def push() -> None:
             async with connect(server.url, server.token, role="produce") as client:

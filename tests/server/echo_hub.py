@@ -105,6 +105,9 @@ class EchoHub:
     def sweep(self, now: float) -> None:
         self.sweep_count += 1
 
+    def prune(self, before: float, principal: Principal | None = None) -> int:
+        return 0
+
     def sessions(self, principal: Principal) -> list[dict[str, object]]:
         return [{"id": "s1", "owner": principal.name}]
 
