@@ -87,6 +87,7 @@ class Hub:
             budget=self.budget,
             jitter=jitter,
             on_unsaved=self._unsaved,
+            on_recalled=self.announce,
         )
         self._handshakes = Handshakes(self, version)
         self.on_failure: Callable[[StoreError], None] | None = None
@@ -111,6 +112,7 @@ class Hub:
             session = held.session
             if (
                 session.state is ServerState.DETACHED
+                and held.claimant is None
                 and now - session.detached_at >= self.limits.detached_session_s
             ):
                 self._expire(held, now)
@@ -195,6 +197,8 @@ class Hub:
         if session.state is ServerState.ENDED:
             return
         self.save(held)
+        if self.registry.get(session.session_id) is not held:
+            return  # It could not be stored, and has left memory.
         session.detach(now)
         if ended or not session.is_confirmed:
             self._end(held, now)

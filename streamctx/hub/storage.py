@@ -50,11 +50,13 @@ class Storage:
         budget: TextBudget,
         jitter: Callable[[], float] = random.random,
         on_unsaved: Callable[[Held, StoreError], None],
+        on_recalled: Callable[[ServerSession, float], None],
     ) -> None:
         """Store in `engine` what is in `registry`.
 
         Args:
             on_unsaved: Told of a session whose events could not be stored: it is ahead of the store.
+            on_recalled: Told of a session that is live again, and the time.
         """
         self._engine = engine
         self._registry = registry
@@ -62,6 +64,7 @@ class Storage:
         self._budget = budget
         self._jitter = jitter
         self._on_unsaved = on_unsaved
+        self._on_recalled = on_recalled
         self._recalls: dict[str, list[Callable[[Recalled], None]]] = {}
 
     @property
@@ -176,6 +179,7 @@ class Storage:
         held = Held(session, record)
         self._registry.add(held)
         logger.info("session %s recalled", record.session_id)
+        self._on_recalled(session, now)
         return held
 
     def _snapshot_done(self, error: StoreError | None) -> None:

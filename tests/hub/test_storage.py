@@ -494,3 +494,45 @@ def test_what_is_excluded_by_now_is_not_shown_any_more(tmp_path: Path) -> None:
     assert text_of(after.stage, welcome_of(after).session) is None
     after.send(edit(1, "x"), 2)
     assert after.errors() == []
+
+
+def test_observers_of_every_session_are_shown_one_that_comes_back() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    stage = Stage(engine=disk)
+    observer = stage.joined(role="observe")
+    observer.send(Subscribe(subscription=1, session="*"), 1)
+    assert observer.of(Sync) == []
+    stage.raw().hello(attempt=2, resume=raw.resume(next=2))
+    assert [sync.session for sync in observer.of(Sync)] == [welcome_of(raw).session]
+
+
+def test_a_session_that_is_being_claimed_does_not_leave_memory() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined()
+    raw.handler.closed(stage.now, None)
+    disk.is_slow = True
+    claimant = stage.raw()
+    stage.now = DEFAULT_LIMITS.detached_session_s
+    claimant.hello(attempt=2, resume=raw.resume())
+    stage.hub.sweep(stage.now)
+    disk.finish()
+    stage.pass_time(claimant, stage.now)
+    assert welcome_of(claimant).verdict == "resumed"
+
+
+def test_what_cannot_be_stored_when_a_connection_breaks_leaves_memory_too() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined()
+    raw.send(opened(), 1)
+    raw.handler.receive(raw.frame(edit(1, "x"), 2), stage.now)
+    disk.error = StoreError("the disk is full", is_fatal=False)
+    raw.handler.closed(stage.now, None)
+    assert stage.hub.counters()["sessions"] == 0
+    disk.error = None
+    again = stage.raw()
+    again.hello(attempt=2, resume=raw.resume(next=3))
+    assert (welcome_of(again).verdict, welcome_of(again).expects) == ("resumed", 2)
