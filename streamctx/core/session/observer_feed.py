@@ -103,11 +103,14 @@ class Feed:
     """The messages that one subscription gets of one session, made one at a time.
 
     `_position` is the offset up to which events were put into messages, `_told`
-    the `to` of the last message. `_state` yields what has to go first: a
-    `sync` with the state, or the parts of a long text.
+    the `to` of the last message. `_batch_stop` is the offset up to which events
+    go without a pause: they were shown when the batch began, but one message may
+    not hold them all. `_state` yields what has to go first: a `sync` with the
+    state, or the parts of a long text.
     """
 
     __slots__ = (
+        "_batch_stop",
         "_body_key",
         "_due_at",
         "_encoding",
@@ -142,7 +145,7 @@ class Feed:
         """Start with a `sync`.
 
         Args:
-            min_interval_s: At least so long between two updates; the state is sent at once.
+            min_interval_s: At least so long between two batches; the state is sent at once.
             limits: No body is longer than fits a frame, no text in it longer than a part may be.
         """
         self.source = source
@@ -165,6 +168,7 @@ class Feed:
         self._frame_bytes_max = limits.frame_bytes_max
         self._part_characters = part_characters(limits)
         self._due_at = 0.0
+        self._batch_stop = 0
         self._position = 0
         self._told = 0
         self._has_begun = False
@@ -183,8 +187,8 @@ class Feed:
 
     @property
     def due_at(self) -> float:
-        """When the next update may be sent, in seconds (OBS-7)."""
-        return self._due_at
+        """When the next update may be sent, in seconds: the rest of a batch at any time (OBS-7)."""
+        return self._due_at if self._position >= self._batch_stop else 0.0
 
     def end(self) -> None:
         """Let go of what was to be sent: its iterator holds this object, and so the session of the source."""
@@ -201,8 +205,14 @@ class Feed:
             if self._fits(body):
                 return body
             self.unencodable += 1
-        if self._position == self._log.offset or now < self._due_at:
+        if self._position == self._log.offset:
             return None
+        if self._position >= self._batch_stop:
+            if now < self._due_at:
+                return None
+            # A pause within a batch would let an observer fall behind for ever: whole texts, of which a
+            # message takes one, may come more often than once in an interval.
+            self._batch_stop = self._log.offset
         return self._next_update(now)
 
     def _fits(self, body: bytes) -> bool:

@@ -20,6 +20,7 @@ from streamctx.wire.messages import (
     Diagnostic,
     Diagnostics,
     Edit,
+    Event,
     FeedEvent,
     Focus,
     Open,
@@ -31,7 +32,7 @@ from streamctx.wire.messages import (
     Update,
     Version,
 )
-from tests.core.session.feed_source import Source
+from tests.core.session.feed_source import Source, opening
 
 __all__: list[str] = []
 
@@ -39,8 +40,8 @@ LIMITS = replace(DEFAULT_LIMITS, feed_log_events_max=8, part_text_bytes_max=200_
 EVERYTHING = FeedFilter()
 
 
-def _source(unit: Unit = Unit.UTF_16) -> Source:
-    return Source(unit, LIMITS)
+def _source(unit: Unit = Unit.UTF_16, *, limits: Limits = LIMITS) -> Source:
+    return Source(unit, limits)
 
 
 class Reader:
@@ -150,6 +151,62 @@ def test_an_interval_delays_the_next_batch_and_never_the_state() -> None:
     assert reader.feed.due_at == pytest.approx(0.1)
     assert [event.position for event in reader.events(0.1) if isinstance(event, Cursor)] == [(0, 3)]
     assert not reader.feed.has_more
+
+
+@pytest.mark.parametrize(
+    ("events", "updates"),
+    [
+        ([opening(text, Unit.UTF_16) for text in "abc"], 3),
+        ([opening("é" * 20_000, Unit.UTF_16), edit(1, "x")], 1 + 2 + 1),
+        ([edit(base, "x") for base in range(1, 258)], 2),
+        ([edit(1, "x" * 40_000), edit(2, "x" * 40_000), edit(3, "x")], 2),
+        # Too much for one frame of JSON.
+        ([edit(1, "\x01" * 30_000), edit(2, "\x01" * 30_000)], 2),
+    ],
+    ids=["whole texts", "a text in parts", "many events", "heavy events", "events that are longer in JSON"],
+)
+def test_an_interval_holds_up_no_rest_of_a_batch(events: list[Event], updates: int) -> None:
+    source = _source(limits=DEFAULT_LIMITS)
+    source.open("abc")
+    reader = Reader(source, encoding=Encoding.JSON, min_interval_s=0.1, limits=DEFAULT_LIMITS)
+    reader.read(0.0)
+    source.apply(*events)
+    assert len(reader.read(0.0)) == updates
+    assert reader.observed.offset == source.log.offset
+    source.apply(Save(document=1, version=1))
+    assert reader.read(0.05) == []
+    assert reader.feed.due_at == pytest.approx(0.1)
+    assert len(reader.read(0.1)) == 1
+
+
+def test_an_interval_begins_with_the_end_of_a_batch_that_had_to_wait_for_room() -> None:
+    source = _source()
+    source.open("abc")
+    reader = Reader(source, min_interval_s=0.1)
+    reader.read(0.0)
+    source.open("x")
+    source.open("y")
+    assert reader.feed.next_body(0.0) is not None
+    assert reader.feed.due_at <= 0.0
+    assert reader.feed.next_body(0.04) is not None
+    source.apply(Save(document=1, version=1))
+    assert reader.feed.next_body(0.13) is None
+    assert reader.feed.due_at == pytest.approx(0.14)
+    assert reader.feed.next_body(0.14) is not None
+
+
+def test_an_interval_is_kept_where_the_end_of_a_batch_was_left_out() -> None:
+    source = _source()
+    source.open("a", document=1, uri="file:///a.py")
+    source.open("b", document=2, uri="file:///b.py")
+    reader = Reader(source, min_interval_s=0.1, filter_=FeedFilter(documents=("file:///a.py",)))
+    reader.read(0.0)
+    source.open("c", document=1, uri="file:///a.py")
+    source.apply(Save(document=2, version=1))
+    assert len(reader.read(0.0)) == 1
+    source.apply(Save(document=1, version=1))
+    assert reader.read(0.05) == []
+    assert len(reader.read(0.1)) == 1
 
 
 def test_a_filter_lets_nothing_else_through_and_offsets_still_join() -> None:

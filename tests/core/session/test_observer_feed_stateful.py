@@ -137,6 +137,8 @@ class Reader:
     min_interval_s: float
     told: int = 0
     due_at: float = 0.0
+    batch_stop: int = 0
+    """What was shown before this offset comes without a pause."""
     syncs: int = 0
     syncing: list[FeedEvent] | None = None
     """The events of the state that is coming, if one is."""
@@ -490,6 +492,7 @@ class ObserverFeedMachine(RuleBasedStateMachine):
         if body is None:
             assert reader.syncing is None
             assert reader.parts_to_come == 0
+            assert self._expected(reader, reader.told, reader.batch_stop) == []
             if self.now < reader.due_at:
                 return False
             # Whatever was shown is told, the last of it too.
@@ -572,7 +575,9 @@ class ObserverFeedMachine(RuleBasedStateMachine):
         assert reader.parts_to_come >= 0
 
     def _take_update(self, reader: Reader, update: Update) -> None:
-        assert self.now >= reader.due_at
+        if not self._expected(reader, reader.told, reader.batch_stop):
+            assert self.now >= reader.due_at
+            reader.batch_stop = len(self.history)
         assert reader.told == update.from_ < update.to <= len(self.history)
         expected = self._expected(reader, update.from_, update.to)
         assert len(update.events) == len(expected) > 0
@@ -639,8 +644,8 @@ class ObserverFeedMachine(RuleBasedStateMachine):
         if sys.exc_info()[0] is not None or not hasattr(self, "readers"):
             return  # What failed before is not to be hidden.
         for reader in self.readers:
-            # A whole text ends a batch, so there may be one for each event of the log.
-            for _ in range(LIMITS.feed_log_events_max + 1):
+            # The rest of a batch that has begun, and one with all that was shown since.
+            for _ in range(2):
                 self.now += 0.1
                 while self._read(reader):
                     pass
