@@ -276,4 +276,4 @@ def test_nothing_of_a_session_is_told_without_naming_who_asks() -> None:
         assert signature.parameters["principal"].default is inspect.Parameter.empty
     # Whatever is added to the port shows here, and has to be thought about.
     public = {name for name in vars(HubPort) if not name.startswith("_")}
-    assert public == {*told, "connect", "authenticate", "sweep", "counters"}
+    assert public == {*told, "connect", "authenticate", "sweep", "prune", "counters"}
