@@ -236,6 +236,47 @@ def test_a_resume_tells_the_secret_of_the_last_welcome_and_both_numbers() -> Non
     assert client.last_hello().attempt == 2
 
 
+def test_a_restored_session_is_given_what_was_not_durable_and_its_subscriptions_again() -> None:
+    client = Client().connect(durability="full")
+    client.session.open("file:///a.py", "abc", 0.0)
+    subscription = client.session.subscribe("*", 0.0)
+    client.pump()
+    client.hear(Ack(received=3, applied=3, durable=2, limit=1026), is_numbered=False)
+    client.session.edit(1, INSERT, 0.0)
+    client.pump()
+    # Ahead of a gap: another server may use the number for something else.
+    client.server_next = 2
+    client.hear(SnapshotRequest(document=9, reason="refused", version=0))
+    client.cut()
+    client.server_next = 1
+    client.connect(verdict="resumed", durability="full", expects=2, restored=True)
+    sent = client.pump()
+    assert types(sent) == [Subscribe, Edit, Subscribe]
+    assert [message.subscription for message in sent if isinstance(message, Subscribe)] == [subscription] * 2
+    client.hear(SnapshotRequest(document=1, reason="refused", version=1))
+    client.hear(SnapshotRequest(document=8, reason="refused", version=0))
+    assert types(client.pump()) == [Snapshot]
+
+
+def test_a_server_that_has_lost_what_was_durable_is_given_a_new_session() -> None:
+    client = Client().connect(durability="full")
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.session.put(Cursor(document=1, version=0, position=(0, 1)), 0.0)
+    client.pump()
+    client.acknowledge()
+    client.cut()
+    # The cursor may be gone, the open may not.
+    client.connect(verdict="resumed", durability="full", expects=2, restored=True)
+    client.cut()
+    with pytest.raises(RemoteProtocolError, match="expects 1"):
+        client.connect(verdict="resumed", durability="full", expects=1, restored=True)
+    client.cut()
+    client.server_next = 1
+    client.connect(session="t")
+    assert client.last_hello().resume is None
+    assert types(client.pump()) == [Open, Cursor]
+
+
 @pytest.mark.parametrize("welcome", [{"epoch": "other"}, {"session": "other", "verdict": "rejected"}])
 def test_another_epoch_or_session_is_given_every_text_anew_under_new_numbers(
     welcome: dict[str, object],
