@@ -23,13 +23,14 @@ from streamctx.engine.sqlite.reader import Reader
 from streamctx.engine.sqlite.recovery import extend_chains
 from streamctx.engine.sqlite.room import Quotas, Room
 from streamctx.engine.sqlite.sessions import Sessions, read_entries
-from streamctx.engine.sqlite.upkeep import Upkeep
+from streamctx.engine.sqlite.upkeep import Thresholds, Upkeep
 from streamctx.engine.sqlite.writer import Append, Fence, Forget, Snapshot, Write, Writer
 
 __all__ = ["SqliteStore"]
 
 _SNAPSHOT_ROWS = 4096
 _SNAPSHOT_BYTES = 1 << 20
+_THRESHOLDS = Thresholds()
 
 
 class SqliteStore:
@@ -49,6 +50,7 @@ class SqliteStore:
         clock: Callable[[], float],
         monotonic: Callable[[], float],
         quotas: Quotas,
+        thresholds: Thresholds,
     ) -> None:
         self.durability: FileDurability = durability
         self.counters = StoreCounters()
@@ -70,6 +72,7 @@ class SqliteStore:
             self.counters,
             history_s=history_s,
             clock=clock,
+            thresholds=thresholds,
             is_check_due=bool(meta["is_open"]),
         )
         self._begin_run(run)
@@ -86,6 +89,7 @@ class SqliteStore:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         database: Callable[[Path], Database] = StandardDatabase,
+        thresholds: Thresholds = _THRESHOLDS,
     ) -> SqliteStore:
         """Open the store in a directory, or make one.
 
@@ -98,6 +102,7 @@ class SqliteStore:
             clock: Seconds since 1970.
             monotonic: Seconds, for when to try again after the disk was full.
             database: Opens the file.
+            thresholds: When deferred work is due.
 
         Raises:
             ConfigurationError: If the directory or the file cannot be used; the message says what to do.
@@ -115,6 +120,7 @@ class SqliteStore:
                 clock=clock,
                 monotonic=monotonic,
                 quotas=quotas,
+                thresholds=thresholds,
             )
         except DatabaseError as error:
             raise opening.failure_at_start(error) from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from streamctx.engine.sqlite import snapshots
 from streamctx.engine.sqlite.checks import Damage
@@ -15,16 +16,10 @@ from streamctx.engine.sqlite.library import INTERRUPT, Database, DatabaseError
 from streamctx.engine.sqlite.sessions import Entry, Sessions
 from streamctx.engine.sqlite.writer import Writer
 
-__all__ = ["Upkeep"]
+__all__ = ["Thresholds", "Upkeep"]
 
 _LOG = logging.getLogger("streamctx.engine")
 
-# Pages of the log before it is copied into the file even under load (16 MB).
-_CHECKPOINT_BYTES = 4000 * 4096
-# Rows that a start has to read at most, about 100 ms.
-_FLUSH_ROWS = 50_000
-# A sweep starts once so many rows can go, and they are as many as those that stay.
-_SWEEP_ROWS_MIN = 8192
 # Rows that one step of a sweep looks at.
 _SWEEP_STEP_ROWS = 2048
 # What deleting adds to the log for each row that is looked at: a row of some 300 bytes, on a page with
@@ -32,6 +27,18 @@ _SWEEP_STEP_ROWS = 2048
 _SWEPT_ROW_BYTES = 330
 # Of a larger file a check would keep writers waiting; its sessions are verified as they are loaded.
 _CHECK_PAGES_MAX = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """When deferred work is due even under load."""
+
+    checkpoint_bytes: int = 4000 * 4096
+    """Of the log, before it is copied into the file."""
+    flush_rows: int = 50_000
+    """Rows that a start has to read at most; it takes about 100 ms."""
+    sweep_rows_min: int = 8192
+    """Rows that can go, before a sweep deletes them; they have to be as many as those that stay, too."""
 
 
 class Upkeep:
@@ -52,6 +59,7 @@ class Upkeep:
         *,
         history_s: float,
         clock: Callable[[], float],
+        thresholds: Thresholds,
         is_check_due: bool,
     ) -> None:
         self._database = database
@@ -60,6 +68,7 @@ class Upkeep:
         self._counters = counters
         self._history_ms = round(history_s * 1000)
         self._clock = clock
+        self._thresholds = thresholds
         self._is_check_due = is_check_due
         # The last row that was looked at; `None` while no sweep runs.
         self._swept: int | None = None
@@ -81,9 +90,11 @@ class Upkeep:
         """
         if self._writer.has_new_snapshots:
             self._trim_next()
-        elif self._writer.log_bytes >= _CHECKPOINT_BYTES or (is_idle and self._writer.log_bytes):
+        elif self._writer.log_bytes >= self._thresholds.checkpoint_bytes or (
+            is_idle and self._writer.log_bytes
+        ):
             self.checkpoint()
-        elif self._sessions.next_row - 1 - self._sessions.scanned >= _FLUSH_ROWS:
+        elif self._sessions.next_row - 1 - self._sessions.scanned >= self._thresholds.flush_rows:
             self.flush()
         elif self._swept is not None and (is_idle or self._sessions.next_row - self._step_at_row >= 1024):
             self._sweep(self._swept)
@@ -160,7 +171,7 @@ class Upkeep:
         self._write_garbage()
 
     def _has_enough_garbage(self) -> bool:
-        if self._garbage_rows < _SWEEP_ROWS_MIN:
+        if self._garbage_rows < self._thresholds.sweep_rows_min:
             return False
         return self._garbage_rows >= sum(
             entry.head_count - entry.keep_count for entry in self._sessions.all()

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.engine.power_cut import run
+
+__all__: list[str] = []
+
+
+@pytest.mark.slow
+def test_no_power_cut_loses_what_was_acknowledged() -> None:
+    verdicts = Counter(verdict for _, verdict in run(cut_count=500, durability="full", seed=1))
+    assert verdicts == {"kept": 500}
+
+
+@pytest.mark.slow
+def test_without_syncs_power_cuts_do_lose_so_that_this_test_can_see_loss() -> None:
+    verdicts = Counter(verdict for _, verdict in run(cut_count=100, durability="relaxed", seed=1))
+    assert verdicts.keys() == {"kept", "lost"}
+    assert verdicts["lost"] > 10
