@@ -17,7 +17,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -32,12 +32,10 @@ from streamctx.engine.sqlite.upkeep import Thresholds
 from streamctx.engine.sqlite.writer import Append, Fence, Forget, Snapshot, Write
 from tests.engine.apsw_database import ApswDatabase
 from tests.engine.disk import Disk, Image
+from tests.engine.model import Model, applied
 from tests.engine.samples import batch, document, record, state
 
 __all__ = ["Cut", "Verdict", "run"]
-
-Model: TypeAlias = Mapping[str, StoredSession]
-"""What a store holds."""
 
 _SESSIONS = tuple(f"s{index}" for index in range(6))
 # Long enough for several snapshots of each session, sweeps, checkpoints and restarts.
@@ -103,10 +101,12 @@ class Workload:
 
     def _round(self, store: SqliteStore, chance: random.Random) -> None:
         self.now += chance.choice((0.1, 1.0, 10.0))
-        model = dict(self.history[-1])
-        operations = [
-            operation for _ in range(chance.randint(1, 6)) for operation in self._operations(model, chance)
-        ]
+        model = self.history[-1]
+        operations: list[Write] = []
+        for _ in range(chance.randint(1, 6)):
+            chosen = self._choose(model, chance)
+            model = applied(model, chosen)
+            operations += chosen
         self.history.append(model)
         self.during = "write"
         assert store.write(operations) == [None] * len(operations)
@@ -115,33 +115,25 @@ class Workload:
         for _ in range(chance.randint(0, 3)):
             store.upkeep(is_idle=chance.random() < 0.3)
 
-    def _operations(self, model: dict[str, StoredSession], chance: random.Random) -> list[Write]:
-        """Choose what to do with one session, and do it to the model."""
+    def _choose(self, model: Model, chance: random.Random) -> list[Write]:
+        """Choose what to do with one session."""
         session_id = chance.choice(_SESSIONS)
         stored = model.get(session_id)
+        step = len(self.history)
         if stored is None or chance.random() < 0.08:
-            epoch = "e1" if stored is None else chance.choice((stored.record.epoch, f"e{len(self.history)}"))
-            fenced = record(session_id, epoch, lease=len(self.history))
-            is_same = stored is not None and stored.record.epoch == epoch
-            model[session_id] = StoredSession(
-                fenced, *((stored.state, stored.batches) if stored is not None and is_same else (None, ()))
-            )
-            return [Fence(fenced)]
+            epoch = "e1" if stored is None else chance.choice((stored.record.epoch, f"e{step}"))
+            return [Fence(record(session_id, epoch, lease=step))]
         if chance.random() < 0.02:
-            del model[session_id]
             return [Forget(session_id)]
         epoch = stored.record.epoch
         if chance.random() < 0.15:
             count = chance.randint(0, 3)
             documents = [document(alias + 1, "x" * chance.randint(0, 3000)) for alias in range(count)]
-            now = state(len(self.history), *documents)
-            model[session_id] = StoredSession(stored.record, now, ())
-            return [Snapshot(session_id, epoch, now)]
+            return [Snapshot(session_id, epoch, state(step, *documents))]
         added = [
-            batch(len(self.history) * 10 + index, "y" * chance.randint(1, 400))
+            batch(step * 10 + index, "y" * chance.randint(1, 400))
             for index in range(chance.choice((1, 1, 2, 5)))
         ]
-        model[session_id] = StoredSession(stored.record, stored.state, (*stored.batches, *added))
         return [Append(session_id, epoch, encode_batch(item)) for item in added]
 
 
@@ -149,7 +141,7 @@ Verdict: TypeAlias = str
 """`kept`, `lost` if something acknowledged is not there, or what is wrong with the file."""
 
 
-def judge(cut: Cut, history: list[Model], source: Path, directory: Path) -> Verdict:
+def judge(cut: Cut, history: Sequence[Model], source: Path, directory: Path) -> Verdict:
     """Open what a cut has left, and tell whether it is what it has to be."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(mode=0o700)

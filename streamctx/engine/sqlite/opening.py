@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from streamctx.engine.base import StoreError
-from streamctx.engine.sqlite.library import CORRUPT, LOCKED_CODES, NOTADB, Database, DatabaseError
+from streamctx.engine.sqlite.library import CORRUPT, FULL, LOCKED_CODES, NOTADB, Database, DatabaseError
 from streamctx.engine.sqlite.schema import migrate, version_of
 from streamctx.errors import ConfigurationError
 
@@ -85,6 +85,11 @@ def _configure(database: Database, durability: FileDurability) -> None:
 
 def failure_at_start(error: DatabaseError) -> StoreError:
     """The error of a store that cannot be opened since the disk fails."""
+    if error.primary == FULL:
+        return StoreError(
+            "the store cannot be opened, since the disk with the data directory is full: make room",
+            is_fatal=True,
+        )
     return StoreError(f"the store cannot be opened: {error}", is_fatal=True)
 
 

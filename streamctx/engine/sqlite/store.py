@@ -6,6 +6,7 @@ What it promises is in `streamctx.engine.base`; `streamctx.engine.sqlite.engine`
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -139,7 +140,12 @@ class SqliteStore:
                 self._upkeep.end_run()
             self._database.close()
         except DatabaseError as error:
-            raise self._failure(error) from error
+            failure = self._failure(error)
+            if not failure.is_fatal:
+                # Closed it is even so; the log stays beside it then.
+                with contextlib.suppress(DatabaseError):
+                    self._database.close()
+            raise failure from error
 
     def write(self, operations: Sequence[Write]) -> list[StoreError | None]:
         """Make operations safe, in their order, with one commit.
@@ -296,7 +302,14 @@ class SqliteStore:
             self._database.execute("UPDATE meta SET value = ? WHERE name = 'run'", (run,))
             self._database.execute("UPDATE meta SET value = 1 WHERE name = 'is_open'")
 
-        self._upkeep.transact(begin)
+        try:
+            self._upkeep.transact(begin)
+        except DatabaseError as error:
+            if error.primary != FULL:
+                raise
+            # The ballast has room enough for this, and then what is stored can be read at least.
+            self._room.run_out()
+            self._upkeep.transact(begin)
 
     def _write_one(self, operation: Write) -> None:
         (error,) = self.write((operation,))
