@@ -14,7 +14,7 @@ __all__ = ["extend_chains"]
 
 
 def extend_chains(
-    entries: Iterable[Entry], rows: Iterable[ScannedRow], *, scanned: int, run: int
+    entries: Iterable[Entry], rows: Iterable[ScannedRow], *, scanned: int, run: int | None
 ) -> tuple[int, set[str]]:
     """Bring the heads of sessions up to what the journal holds behind row `scanned`.
 
@@ -26,7 +26,7 @@ def extend_chains(
         entries: All sessions; changed here.
         rows: The rows behind `scanned`, in order.
         scanned: The row up to which the heads are known.
-        run: The run of the store that wrote the rows.
+        run: The run of the store that wrote the rows; `None` if it ended in order, and so left none there.
 
     Returns:
         The highest row there ever was, and the ids of the sessions that were changed.
@@ -52,7 +52,7 @@ def extend_chains(
                 entry.damage or f"row {row.row} of the journal does not follow row {entry.head_row}"
             )
         _extend(entry, row)
-    if last_bad:
+    if last_bad and run is not None:
         for entry in by_key.values():
             if entry.run == run and entry.head_row < last_bad and entry.damage is None:
                 entry.damage = f"row {last_bad} of the journal cannot be read, and may be of this session"

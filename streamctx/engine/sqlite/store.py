@@ -7,6 +7,7 @@ What it promises is in `streamctx.engine.base`; `streamctx.engine.sqlite.engine`
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ from streamctx.engine.sqlite.upkeep import Thresholds, Upkeep
 from streamctx.engine.sqlite.writer import Append, Fence, Forget, Snapshot, Write, Writer
 
 __all__ = ["SqliteStore"]
+
+_LOG = logging.getLogger("streamctx.engine")
 
 _SNAPSHOT_ROWS = 4096
 _SNAPSHOT_BYTES = 1 << 20
@@ -63,7 +66,7 @@ class SqliteStore:
         self.store_id: str = meta["store_id"]
         """Random; another one means that nothing of what clients know is stored here."""
         run = meta["run"] + 1
-        self._sessions = self._recover(meta["scanned"], meta["run"])
+        self._sessions = self._recover(meta["scanned"], meta["run"] if meta["is_open"] else None)
         self._writer = Writer(database, self._sessions, self.counters, run=run, quotas=quotas, clock=clock)
         self._reader = Reader(database, self._sessions, self.counters, clock=clock)
         self._upkeep = Upkeep(
@@ -281,12 +284,10 @@ class SqliteStore:
         except DatabaseError as error:
             raise self._failure(error) from error
 
-    def _recover(self, scanned: int, run: int) -> Sessions:
-        damaged = 0
-
+    def _recover(self, scanned: int, run: int | None) -> Sessions:
         def count_damaged() -> None:
-            nonlocal damaged
-            damaged += 1
+            self.counters.quarantined += 1
+            _LOG.error("a session is damaged beyond being named, and is left out")
 
         entries = read_entries(self._database, count_damaged)
         last, changed = extend_chains(
