@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from streamctx.engine.sqlite.archive import ImportRefused
 from streamctx.engine.sqlite.counters import StoreCounters
 from streamctx.engine.sqlite.engine import SqliteEngine
 from streamctx.engine.sqlite.store import SqliteStore
 
-__all__ = ["SqliteEngine", "SqliteStore", "StoreCounters"]
+__all__ = ["ImportRefused", "SqliteEngine", "SqliteStore", "StoreCounters"]

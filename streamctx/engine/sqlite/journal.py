@@ -21,6 +21,7 @@ __all__ = [
     "ScannedRow",
     "decode_batch",
     "delete_chain",
+    "delete_rows",
     "insert_rows",
     "read_chain",
     "scan",
@@ -147,9 +148,23 @@ def decode_batch(row: JournalRow) -> JournalBatch:
         raise Damage(f"row {row.row} of the journal cannot be decoded") from error
 
 
-def delete_chain(database: Database, *, key: int, head_row: int) -> None:
-    """Delete the rows of a session from its head back to the first that is there."""
+def delete_chain(database: Database, *, key: int, head_row: int, row_count: int) -> None:
+    """Delete the rows of a session.
+
+    Args:
+        head_row: The last.
+        row_count: How many there are at least.
+    """
     database.execute(_DELETE_CHAIN, (head_row, key))
+    ((deleted,),) = database.execute("SELECT changes()")
+    if deleted < row_count:
+        # The chain is damaged, and some are beyond its end.
+        delete_rows(database, key=key)
+
+
+def delete_rows(database: Database, *, key: int) -> None:
+    """Delete the rows of a session whose chain cannot be followed; this reads the whole journal."""
+    database.execute("DELETE FROM journal WHERE session = ?", (key,))
 
 
 def scan(database: Database, after: int) -> Iterator[ScannedRow]:

@@ -135,10 +135,14 @@ class StandardDatabase:
 
     def backup(self, path: Path, *, page_count: int, on_step: Callable[[int, int], None]) -> None:
         """Copy by the backup interface."""
+
+        def progress(_: int, remaining: int, total: int) -> None:
+            # It is also called after the last step, with whose end the copy is finished.
+            if remaining:
+                on_step(remaining, total)
+
         with _translated(), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
-            self._connection.backup(
-                target, pages=page_count, progress=lambda _, remaining, total: on_step(remaining, total)
-            )
+            self._connection.backup(target, pages=page_count, progress=progress)
 
     def close(self) -> None:
         """Close the connection."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 from streamctx.core.session.stored import SessionRecord, SessionState, StoredSession
 from streamctx.engine.base import Damaged, History, StoreError
 from streamctx.engine.sqlite import journal, snapshots
+from streamctx.engine.sqlite.archive import Exported
 from streamctx.engine.sqlite.checks import Damage
 from streamctx.engine.sqlite.counters import StoreCounters
 from streamctx.engine.sqlite.library import CORRUPT, Database, DatabaseError
@@ -57,12 +58,32 @@ class Reader:
             _LOG.error("session %s: its past cannot be read: %s", entry.id, damage)
             return StoreError(f"the past of session {entry.id} cannot be read: {damage}", is_fatal=False)
 
-    def read_rows(self, entry: Entry, stop: snapshots.Mark | None) -> list[journal.JournalRow]:
-        """Read the rows behind a snapshot, or all that are kept.
+    def export(self, entry: Entry) -> Exported:
+        """Read a session as it is taken elsewhere.
 
         Raises:
-            Damage: If they are not what was written.
+            Damage: If it is not what was written; it is not set aside for that.
         """
+        if entry.damage is not None:
+            raise Damage(entry.damage)
+        return self._guarded(lambda: self._read_export(entry))
+
+    def _read_export(self, entry: Entry) -> Exported:
+        record = read_record(self._database, entry)
+        newest = self._newest(entry)
+        rows = self._read_rows(entry, newest)
+        for row in rows:
+            journal.decode_batch(row)
+        return Exported(
+            record=record,
+            opened=entry.opened,
+            state=self._state(entry, newest),
+            state_at=newest.at if newest else 0,
+            batches=tuple((row.at, row.payload) for row in rows),
+        )
+
+    def _read_rows(self, entry: Entry, stop: snapshots.Mark | None) -> list[journal.JournalRow]:
+        """Read the rows behind a snapshot, or all that are kept."""
         stop_row, stop_count = (stop.head_row, stop.head_count) if stop else (0, 0)
         rows = journal.read_chain(self._database, key=entry.key, head_row=entry.head_row, stop_row=stop_row)
         if len(rows) != entry.head_count - stop_count:
@@ -72,14 +93,18 @@ class Reader:
         return rows
 
     def _read(self, entry: Entry, record: SessionRecord) -> StoredSession:
+        newest = self._newest(entry)
+        rows = self._read_rows(entry, newest)
+        state = self._state(entry, newest)
+        return StoredSession(record, state, tuple(journal.decode_batch(row) for row in rows))
+
+    def _newest(self, entry: Entry) -> snapshots.Mark | None:
         marks = snapshots.marks(self._database, entry.key)
         newest = marks[-1] if marks else None
         covered = newest.head_count if newest else 0
         if covered != entry.snapshot_count or (newest is None and entry.snapshot_bytes):
             raise Damage("the newest snapshot is missing")
-        rows = self.read_rows(entry, newest)
-        state = self._state(entry, newest)
-        return StoredSession(record, state, tuple(journal.decode_batch(row) for row in rows))
+        return newest
 
     def _read_tail(self, entry: Entry, since: float) -> History:
         record = read_record(self._database, entry)
@@ -90,7 +115,7 @@ class Reader:
         else:
             # From the first batch ever while it is kept, else from the oldest state that is.
             start = marks[0] if marks and marks[0].head_count <= entry.keep_count else None
-        rows = self.read_rows(entry, start)
+        rows = self._read_rows(entry, start)
         batches = tuple((row.at / 1000, journal.decode_batch(row)) for row in rows)
         return History(record.unit, record.hash, self._state(entry, start), batches)
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from streamctx.core.session.stored import JournalBatch, SessionRecord, SessionState, StoredSession
 from streamctx.engine.base import Damaged, History, StoreError, Summary
 from streamctx.engine.sqlite import journal, opening, place
-from streamctx.engine.sqlite.backup import backup
 from streamctx.engine.sqlite.codec import encode_batch
 from streamctx.engine.sqlite.counters import StoreCounters
 from streamctx.engine.sqlite.library import FULL, Database, DatabaseError, StandardDatabase
+from streamctx.engine.sqlite.management import Management
 from streamctx.engine.sqlite.opening import FileDurability
 from streamctx.engine.sqlite.reader import Reader
 from streamctx.engine.sqlite.recovery import extend_chains
@@ -30,6 +30,7 @@ from streamctx.engine.sqlite.writer import Append, Fence, Forget, Snapshot, Writ
 
 __all__ = ["SqliteStore"]
 
+_T = TypeVar("_T")
 _LOG = logging.getLogger("streamctx.engine")
 
 _SNAPSHOT_ROWS = 4096
@@ -79,6 +80,7 @@ class SqliteStore:
             thresholds=thresholds,
             is_check_due=bool(meta["is_open"]),
         )
+        self._management = Management(database, self._sessions, self._writer, self._reader, self._upkeep)
         self._begin_run(run)
 
     @classmethod
@@ -217,12 +219,7 @@ class SqliteStore:
         self._demand_whole()
         self._writer.clear(session_id)
         entry = self._sessions.get(session_id)
-        if entry is None:
-            return None
-        try:
-            return self._reader.load(entry)
-        except DatabaseError as error:
-            raise self._failure(error) from error
+        return None if entry is None else self._guarded(lambda: self._reader.load(entry))
 
     def tail(self, session_id: str, since: float) -> History | None:
         """Read the past of a session, as `Engine.tail`.
@@ -234,10 +231,7 @@ class SqliteStore:
         entry = self._sessions.get(session_id)
         if entry is None:
             return None
-        try:
-            past = self._reader.tail(entry, since)
-        except DatabaseError as error:
-            raise self._failure(error) from error
+        past = self._guarded(lambda: self._reader.tail(entry, since))
         if isinstance(past, StoreError):
             raise past
         return past
@@ -256,12 +250,54 @@ class SqliteStore:
         if self._room.is_full:
             return False
         self._room.restore_ballast()
-        try:
-            return self._upkeep.step(is_idle=is_idle, is_wanted=is_wanted)
-        except DatabaseError as error:
-            raise self._failure(error) from error
+        return self._guarded(lambda: self._upkeep.step(is_idle=is_idle, is_wanted=is_wanted))
 
-    def backup(self, path: Path, on_step: Callable[[], None]) -> None:
+    def prune(
+        self, before: float, *, principal: str | None = None, is_live: Container[str] = frozenset()
+    ) -> int:
+        """Delete all sessions of which nothing was written since `before`, and what was set aside before it.
+
+        Args:
+            before: In seconds since 1970.
+            principal: Only those of this owner.
+            is_live: Sessions that are in use, and stay.
+
+        Returns:
+            How many sessions are gone.
+
+        Raises:
+            StoreError: If not all of them are.
+        """
+        return self._guarded(lambda: self._management.prune(before, principal=principal, is_live=is_live))
+
+    def export(self, session_id: str) -> bytes | None:
+        """Give a session as bytes that `import_session` takes, without what resumes it.
+
+        It is read whole: its newest state and all batches behind it. `None` if there is no such session.
+
+        Raises:
+            StoreError: If it is damaged, or the file fails.
+        """
+        entry = self._sessions.get(session_id)
+        return None if entry is None else self._guarded(lambda: self._management.export(entry))
+
+    def import_session(self, data: bytes, *, principal: str | None = None) -> str:
+        """Store an exported session, which can be read and not be resumed.
+
+        Args:
+            data: From `export`.
+            principal: Whose it is to be; `None` for whose it was.
+
+        Returns:
+            The id of the session. It may have been stored before, if it was the same.
+
+        Raises:
+            ImportRefused: If the bytes are no good, or another session has that id.
+            StoreError: If it cannot be stored.
+        """
+        return self._guarded(lambda: self._management.import_session(data, principal=principal))
+
+    def backup(self, path: Path, on_step: Callable[[], None] = lambda: None) -> None:
         """Copy the store into a new file, with mode 0600.
 
         Args:
@@ -272,15 +308,17 @@ class SqliteStore:
             ConfigurationError: If the file is there or cannot be made.
             StoreError: If the copy fails; the file is removed then.
         """
-        self._demand_whole()
 
         def step() -> None:
             on_step()
             self._demand_whole()
 
+        self._guarded(lambda: self._management.backup(path, step))
+
+    def _guarded(self, do: Callable[[], _T]) -> _T:
+        self._demand_whole()
         try:
-            self._upkeep.flush()
-            backup(self._database, path, step)
+            return do()
         except DatabaseError as error:
             raise self._failure(error) from error
 

@@ -11,6 +11,7 @@ import msgspec
 from streamctx.core.session.stored import SessionRecord, SessionState
 from streamctx.engine.base import StoreError
 from streamctx.engine.sqlite import journal, snapshots
+from streamctx.engine.sqlite.archive import Exported
 from streamctx.engine.sqlite.checks import row_check
 from streamctx.engine.sqlite.counters import StoreCounters
 from streamctx.engine.sqlite.library import Database, Value
@@ -169,18 +170,21 @@ class Writer:
         refusal = self._refusal(entry.id, entry.principal, len(payload))
         if refusal is not None:
             return refusal
+        self._add_row(entry, payload, now)
+        return None
+
+    def _add_row(self, entry: Entry, payload: bytes, at: int) -> None:
         sessions = self._sessions
         sessions.touch(entry)
         row = sessions.next_row
         sessions.next_row = row + 1
-        digest = row_check(row, entry.key, entry.head_row, now, content=payload)
-        self._rows += (row, entry.key, entry.head_row, now, digest, payload)
+        digest = row_check(row, entry.key, entry.head_row, at, content=payload)
+        self._rows += (row, entry.key, entry.head_row, at, digest, payload)
         entry.head_row = row
         entry.head_count += 1
         entry.head_bytes += len(payload)
-        entry.changed = now
+        entry.changed = at
         sessions.grow(entry, len(payload))
-        return None
 
     def _fence(self, entry: Entry | None, record: SessionRecord, now: int) -> StoreError | None:
         content = msgspec.msgpack.encode(record)
@@ -206,12 +210,11 @@ class Writer:
         refusal = self._refusal(entry.id, entry.principal, 0)
         if refusal is not None:
             return refusal
-        self.add_snapshot(entry, operation.state, at=now)
+        self._add_snapshot(entry, operation.state, at=now)
         self.has_new_snapshots[entry.id] = None
         return None
 
-    def add_snapshot(self, entry: Entry, state: SessionState, *, at: int) -> None:
-        """Write a state within a transaction."""
+    def _add_snapshot(self, entry: Entry, state: SessionState, *, at: int) -> None:
         self._insert_rows()
         self._sessions.touch(entry)
         total, added = snapshots.write_state(self._database, entry, state, at=at)
@@ -224,10 +227,36 @@ class Writer:
         self._sessions.write_heads([entry])
         self.log_bytes += added
 
+    def add_session(self, exported: Exported) -> None:
+        """Add a session that comes from elsewhere, within a transaction."""
+        content = msgspec.msgpack.encode(exported.record)
+        entry = _new_entry(exported.record, now=exported.opened, run=self._run)
+        self._sessions.insert(entry, content)
+        if exported.state is not None:
+            self._add_snapshot(entry, exported.state, at=exported.state_at)
+        for at, payload in exported.batches:
+            self._add_row(entry, payload, at)
+        self._insert_rows()
+        # Deleted again by the next pruning, if it was not touched since.
+        entry.changed = round(self._clock() * 1000)
+
+    def quota_refusal(self, principal: str, more_bytes: int) -> StoreError | None:
+        """Why an owner may not store so many bytes more; `None` if they may."""
+        return self._quotas.refusal(
+            principal_bytes=self._sessions.used_by(principal),
+            store_bytes=self._sessions.used_bytes,
+            more_bytes=more_bytes,
+        )
+
     def forget(self, entry: Entry) -> None:
         """Delete all of a session within a transaction."""
         self._insert_rows()
-        journal.delete_chain(self._database, key=entry.key, head_row=entry.head_row)
+        journal.delete_chain(
+            self._database,
+            key=entry.key,
+            head_row=entry.head_row,
+            row_count=entry.head_count - entry.keep_count,
+        )
         snapshots.delete_all(self._database, entry.key)
         self._sessions.remove(entry)
         self.clear(entry.id)
@@ -238,11 +267,7 @@ class Writer:
     def _refusal(self, session_id: str, principal: str, more_bytes: int) -> StoreError | None:
         if self._failed and session_id in self._failed:
             return self._failed[session_id]
-        return self._quotas.refusal(
-            principal_bytes=self._sessions.used_by(principal),
-            store_bytes=self._sessions.used_bytes,
-            more_bytes=more_bytes,
-        )
+        return self.quota_refusal(principal, more_bytes)
 
     def _insert_rows(self) -> None:
         if self._rows:
