@@ -37,6 +37,11 @@ def applied(model: Model, operations: Sequence[Write]) -> Model:
     return after
 
 
-def content(store: SqliteStore) -> dict[str, object]:
-    """What a store holds, in the form of a model; a session that is damaged is no part of one."""
-    return {summary.session_id: store.load(summary.session_id) for summary in store.summaries()}
+def content(store: SqliteStore) -> Model:
+    """What a store holds, all of which is whole."""
+    found = {}
+    for summary in store.summaries():
+        loaded = store.load(summary.session_id)
+        assert isinstance(loaded, StoredSession), loaded
+        found[summary.session_id] = loaded
+    return found

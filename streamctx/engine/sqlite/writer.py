@@ -219,6 +219,7 @@ class Writer:
         self._sessions.touch(entry)
         total, added = snapshots.write_state(self._database, entry, state, at=at)
         self._sessions.grow(entry, added)
+        self._counters.snapshots += 1
         entry.snapshots_bytes += added
         entry.snapshot_bytes = total
         entry.snapshot_count = entry.head_count
