@@ -1,0 +1,297 @@
+"""What the thread around a store adds to it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from streamctx.core.session.stored import StoredSession
+from streamctx.engine.base import StoreError
+from streamctx.engine.sqlite import SqliteEngine, SqliteStore
+from streamctx.engine.sqlite.library import DatabaseError, Row, StandardDatabase, Value
+from tests.engine.calls import Calls
+from tests.engine.model import content
+from tests.engine.samples import batch, document, record, state
+
+if sys.version_info >= (3, 12):
+    from typing import override
+else:
+    from typing_extensions import override
+
+__all__: list[str] = []
+
+pytestmark = pytest.mark.asyncio
+
+
+def _started(store: SqliteStore) -> SqliteEngine:
+    engine = SqliteEngine(store)
+    engine.start(asyncio.get_running_loop())
+    return engine
+
+
+class Gate:
+    """Holds the thread of an engine until it is opened."""
+
+    def __init__(self, engine: SqliteEngine) -> None:
+        self._event = threading.Event()
+        self._held = asyncio.ensure_future(engine.run(lambda _: self._event.wait(30)))
+
+    async def open(self) -> None:
+        self._event.set()
+        await self._held
+
+
+async def test_what_is_queued_is_one_commit(tmp_path: Path) -> None:
+    engine = _started(SqliteStore.open(tmp_path))
+    calls = Calls(engine)
+    await calls.fence(record())
+    before = engine.counters.commits
+    gate = Gate(engine)
+    await asyncio.sleep(0)
+    waiting = asyncio.ensure_future(calls.append("s1", "e1", *[batch(number) for number in range(1, 401, 2)]))
+    await asyncio.sleep(0)
+    await gate.open()
+    await waiting
+    assert engine.counters.commits == before + 1
+    await engine.close()
+
+
+async def test_a_large_queue_is_several_commits(tmp_path: Path) -> None:
+    engine = _started(SqliteStore.open(tmp_path))
+    calls = Calls(engine)
+    await calls.fence(record())
+    before = engine.counters.commits
+    gate = Gate(engine)
+    await asyncio.sleep(0)
+    large = [batch(4, "x" * 600_000)] * 4
+    waiting = asyncio.gather(calls.append("s1", "e1", *[batch(1)] * 1001), calls.append("s1", "e1", *large))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await gate.open()
+    await waiting
+    # A thousand; one and two large ones; two large ones.
+    assert engine.counters.commits == before + 3
+    await engine.close()
+
+
+async def test_calls_made_before_the_start_wait_for_it(tmp_path: Path) -> None:
+    engine = SqliteEngine(SqliteStore.open(tmp_path))
+    calls = Calls(engine)
+    waiting = asyncio.ensure_future(calls.fence(record()))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    engine.start(asyncio.get_running_loop())
+    await waiting
+    await engine.close()
+
+
+async def test_closing_stores_and_completes_what_is_queued(tmp_path: Path) -> None:
+    engine = _started(SqliteStore.open(tmp_path))
+    completed: list[StoreError | None] = []
+    engine.fence(record(), completed.append)
+    for number in range(1, 41, 2):
+        engine.append("s1", "e1", batch(number), completed.append)
+    assert await engine.close()
+    assert completed == [None] * 21
+    store = SqliteStore.open(tmp_path)
+    assert len(content(store)["s1"].batches) == 20
+    store.close()
+
+
+async def test_a_closed_engine_completes_nothing_any_more(tmp_path: Path) -> None:
+    engine = _started(SqliteStore.open(tmp_path))
+    calls = Calls(engine)
+    await calls.fence(record())
+    await engine.close()
+    completed: list[object] = []
+    engine.fence(record(), completed.append)
+    engine.append("s1", "e1", batch(1), completed.append)
+    engine.load("s1", completed.append)
+    await asyncio.sleep(0.02)
+    assert completed == []
+    assert await engine.close()
+
+
+async def test_an_engine_that_takes_too_long_to_close_completes_nothing_after_it(tmp_path: Path) -> None:
+    engine = _started(SqliteStore.open(tmp_path))
+    completed: list[object] = []
+    gate = Gate(engine)
+    await asyncio.sleep(0)
+    engine.fence(record(), completed.append)
+    assert not await engine.close(timeout_s=0.01)
+    held = gate.open()
+    # The answer to the gate is one of those that do not come.
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(held, 0.05)
+    assert completed == []
+
+
+async def test_one_that_was_never_started_can_be_closed(tmp_path: Path) -> None:
+    engine = SqliteEngine(SqliteStore.open(tmp_path))
+    assert await engine.close()
+    SqliteStore.open(tmp_path).close()
+
+
+async def test_more_than_may_wait_fails_in_its_turn(tmp_path: Path) -> None:
+    engine = _started(SqliteStore.open(tmp_path))
+    calls = Calls(engine)
+    await calls.fence(record("s1"))
+    await calls.fence(record("s2"))
+    gate = Gate(engine)
+    await asyncio.sleep(0)
+    order: list[str] = []
+
+    def done(name: str) -> Callable[[StoreError | None], None]:
+        return lambda error: order.append(name if error is None else f"{name}: {error.is_fatal}")
+
+    large = batch(4, "x" * (1 << 20))
+    for _ in range(64):
+        engine.append("s1", "e1", large, done("large"))
+    assert engine.waiting_bytes > 64 << 20
+    engine.append("s1", "e1", batch(1), done("behind"))
+    engine.load("s2", lambda loaded: order.append(type(loaded).__name__))
+    engine.append("s2", "e1", batch(1), done("other"))
+    await gate.open()
+    loaded = await calls.load("s1")
+    assert [name for name in order if name in {"large", "behind: False"}] == ["large"] * 64 + [
+        "behind: False"
+    ]
+    assert [name for name in order if name in {"StoredSession", "other: False"}] == [
+        "StoredSession",
+        "other: False",
+    ]
+    assert isinstance(loaded, StoredSession)
+    assert loaded.batches == (large,) * 64
+    assert engine.waiting_bytes == 0
+    await calls.append("s1", "e1", batch(1))
+    await engine.close()
+
+
+async def test_a_task_sees_all_that_was_queued_before_it(tmp_path: Path) -> None:
+    engine = _started(SqliteStore.open(tmp_path))
+    engine.fence(record(), lambda _: None)
+    engine.append("s1", "e1", batch(1), lambda _: None)
+    found = await engine.run(content)
+    assert found["s1"].batches == (batch(1),)
+
+    def fail(_: SqliteStore) -> None:
+        raise StoreError("of the test", is_fatal=False)
+
+    with pytest.raises(StoreError, match="of the test"):
+        await engine.run(fail)
+    await engine.close()
+
+
+async def test_a_task_that_is_cancelled_harms_nothing(tmp_path: Path) -> None:
+    engine = _started(SqliteStore.open(tmp_path))
+    gate = Gate(engine)
+    await asyncio.sleep(0)
+    task = asyncio.ensure_future(engine.run(content))
+    await asyncio.sleep(0)
+    task.cancel()
+    await gate.open()
+    await Calls(engine).fence(record())
+    assert task.cancelled()
+    await engine.close()
+
+
+async def test_appends_go_on_during_a_backup(tmp_path: Path) -> None:
+    engine = _started(SqliteStore.open(tmp_path / "data"))
+    calls = Calls(engine)
+    await calls.fence(record())
+    await calls.snapshot("s1", "e1", state(1, document(1, "x" * 20_000_000)))
+    during = 0
+    backup = asyncio.ensure_future(engine.backup(tmp_path / "copy.db"))
+    while not backup.done():
+        await calls.append("s1", "e1", batch(during * 2 + 1))
+        during += 1
+    await backup
+    assert during > 3
+    await engine.close()
+    directory = tmp_path / "restored"
+    directory.mkdir(mode=0o700)
+    (tmp_path / "copy.db").rename(directory / "store.db")
+    store = SqliteStore.open(directory)
+    batches = content(store)["s1"].batches
+    assert batches == tuple(batch(index * 2 + 1) for index in range(len(batches)))
+    store.close()
+
+
+class FailingDatabase(StandardDatabase):
+    """Fails once it was told to, at each statement that begins so."""
+
+    fails_at = ""
+    error: Exception = DatabaseError(1034, "disk I/O error")
+
+    @override
+    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        if self.fails_at and sql.lstrip().startswith(self.fails_at):
+            raise self.error
+        return super().execute(sql, parameters)
+
+
+def _failing(tmp_path: Path) -> tuple[SqliteEngine, FailingDatabase]:
+    databases: list[FailingDatabase] = []
+
+    def factory(path: Path) -> FailingDatabase:
+        databases.append(FailingDatabase(path))
+        return databases[0]
+
+    return _started(SqliteStore.open(tmp_path, database=factory)), databases[0]
+
+
+@pytest.mark.parametrize("error", [DatabaseError(1034, "disk I/O error"), RuntimeError("of the test")])
+async def test_after_a_failed_commit_every_call_fails_for_good(tmp_path: Path, error: Exception) -> None:
+    engine, database = _failing(tmp_path)
+    calls = Calls(engine)
+    await calls.fence(record())
+    database.error = error
+    database.fails_at = "INSERT INTO journal"
+    with pytest.raises(StoreError) as caught:
+        await calls.append("s1", "e1", batch(1))
+    assert caught.value.is_fatal
+    database.fails_at = ""
+    for call in (
+        calls.append("s1", "e1", batch(1)),
+        calls.fence(record("s2")),
+        calls.snapshot("s1", "e1", state(1)),
+        calls.load("s1"),
+        calls.tail("s1", 0.0),
+        calls.forget("s1"),
+    ):
+        with pytest.raises(StoreError) as caught:
+            await call
+        assert caught.value.is_fatal
+    assert await engine.close()
+
+
+async def test_a_session_that_cannot_be_read_for_the_disk_is_not_set_aside(tmp_path: Path) -> None:
+    engine, database = _failing(tmp_path)
+    calls = Calls(engine)
+    await calls.fence(record())
+    database.fails_at = "SELECT record"
+    with pytest.raises(StoreError) as caught:
+        await calls.load("s1")
+    assert caught.value.is_fatal
+    assert engine.counters.quarantined == 0
+    await engine.close()
+
+
+async def test_failed_upkeep_is_told_to_who_writes_next(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, database = _failing(tmp_path)
+    calls = Calls(engine)
+    await calls.fence(record())
+    database.fails_at = "SELECT snapshot, head_row"
+    await calls.snapshot("s1", "e1", state(1))
+    with pytest.raises(StoreError) as caught:
+        await calls.append("s1", "e1", batch(1))
+    assert caught.value.is_fatal
+    assert "upkeep" in caplog.text
+    await engine.close()
