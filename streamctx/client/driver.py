@@ -168,7 +168,7 @@ class Driver:
             self.failures += 1
             self.last_failure = error
             logger.debug("= no connection: %s", error)
-            return None if self._is_closing else self._policy.failed()
+            return None if self._is_closing else self._policy.failed(self._clock())
         self.connections += 1
         close_code = await self._attend(websocket)
         if self._is_closing or self.end is not None:

@@ -20,10 +20,12 @@ class ReconnectPolicy:
     """Gives the delay before each connection.
 
     The first one is immediate, and so is the first after a loss. Then full jitter: between 0 and a bound that
-    doubles from `reconnect_delay_min_s` to `reconnect_delay_max_s`, until a WELCOME resets it.
+    doubles from `reconnect_delay_min_s` to `reconnect_delay_max_s`, until a WELCOME resets it. Nobody waits
+    longer than it has been without a WELCOME already, so that short outages stay short: the doubled bounds
+    are ahead of the time where the jitter was small several times over.
     """
 
-    __slots__ = ("_bound_s", "_immediate", "_is_immediate_next", "_jitter", "_limits")
+    __slots__ = ("_bound_s", "_immediate", "_is_immediate_next", "_jitter", "_limits", "_lost_at")
 
     def __init__(self, jitter: Callable[[], float], limits: Limits = DEFAULT_LIMITS) -> None:
         """Start as after a WELCOME.
@@ -35,19 +37,25 @@ class ReconnectPolicy:
         self._jitter = jitter
         self._limits = limits
         self._immediate: deque[float] = deque(maxlen=_IMMEDIATE_MAX)
+        self._lost_at: float | None = None
         self.welcomed()
 
     def welcomed(self) -> None:
         """A WELCOME has come: begin anew."""
         self._bound_s = self._limits.reconnect_delay_min_s
         self._is_immediate_next = True
+        self._lost_at = None
 
-    def failed(self) -> float:
-        """No connection came about; returns the delay in seconds before the next attempt."""
+    def failed(self, now: float) -> float:
+        """No connection came about, at `now` in monotonic seconds.
+
+        Returns:
+            The delay in seconds before the next attempt.
+        """
         self._is_immediate_next = False
-        bound_s = self._bound_s
+        bound_s, without_s = self._bound_s, now - self._note_loss(now)
         self._bound_s = min(2 * bound_s, self._limits.reconnect_delay_max_s)
-        return self._jitter() * bound_s
+        return self._jitter() * min(bound_s, max(without_s, self._limits.reconnect_delay_min_s))
 
     def lost(
         self, close_code: int | None, now: float, *, retry_ms: int | None = None, wait_ms: int = 0
@@ -63,12 +71,13 @@ class ReconnectPolicy:
         Returns:
             The delay in seconds before the next attempt; `None` to make none.
         """
+        self._note_loss(now)
         code = close_code or 0
         is_terminal = 4000 <= code < 4100 or code == _POLICY_VIOLATION
         if is_terminal and code != CloseCode.CONFLICT:
             return None
         if wait_ms:
-            return wait_ms / 1000 + self.failed()
+            return wait_ms / 1000 + self.failed(now)
         if retry_ms is not None:
             self._is_immediate_next = False
             return self._jitter() * retry_ms / 1000
@@ -78,4 +87,10 @@ class ReconnectPolicy:
             if len(seen) < _IMMEDIATE_MAX or now - seen[0] >= _IMMEDIATE_PER_S:
                 seen.append(now)
                 return 0.0
-        return self.failed()
+        return self.failed(now)
+
+    def _note_loss(self, now: float) -> float:
+        """Since when there has been no WELCOME."""
+        if self._lost_at is None:
+            self._lost_at = now
+        return self._lost_at

@@ -15,27 +15,40 @@ def policy(jitter: float = 0.999) -> ReconnectPolicy:
 def test_first_reconnect_is_immediate_and_the_next_ones_are_not() -> None:
     reconnect = policy(1.0)
     assert reconnect.lost(None, 0.0) == 0.0
-    assert [reconnect.lost(None, 0.0) for _ in range(8)] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    assert [reconnect.lost(None, 60.0) for _ in range(8)] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+def test_nobody_waits_longer_than_it_has_been_away_already() -> None:
+    reconnect = policy(1.0)
+    assert reconnect.lost(None, 5.0) == 0.0
+    assert [reconnect.failed(5.0 + away) for away in (0.0, 0.1, 0.3, 0.8, 1.2, 90.0)] == pytest.approx(
+        [0.25, 0.25, 0.3, 0.8, 1.2, 8.0]
+    )
+    reconnect.welcomed()
+    assert reconnect.lost(None, 100.0) == 0.0
+    assert reconnect.failed(100.3) == 0.25
+    assert reconnect.failed(100.3) == pytest.approx(0.3)
 
 
 def test_failed_attempts_count_like_lost_connections() -> None:
     reconnect = policy(1.0)
-    assert [reconnect.failed() for _ in range(3)] == [0.25, 0.5, 1.0]
-    assert reconnect.lost(None, 0.0) == 2.0
+    reconnect.failed(0.0)
+    assert [reconnect.failed(60.0) for _ in range(2)] == [0.5, 1.0]
+    assert reconnect.lost(None, 60.0) == 2.0
 
 
 def test_welcome_resets_the_bound() -> None:
     reconnect = policy(1.0)
     for _ in range(5):
-        reconnect.failed()
+        reconnect.failed(60.0)
     reconnect.welcomed()
     assert reconnect.lost(1006, 0.0) == 0.0
-    assert reconnect.failed() == 0.25
+    assert reconnect.failed(60.0) == 0.25
 
 
 def test_jitter_is_full() -> None:
-    assert policy(0.0).failed() == 0.0
-    assert policy(0.5).failed() == 0.125
+    assert policy(0.0).failed(0.0) == 0.0
+    assert policy(0.5).failed(0.0) == 0.125
 
 
 @pytest.mark.parametrize("code", [4100, 4101, 4103, 4110, 4199])

@@ -172,7 +172,7 @@ class Client(Actor):
             self.world.at(self._wakes_at, self.connect)
             return
         if self.open_link() is None:
-            self.world.at(self.world.now + self._policy.failed(), self.connect)
+            self.world.at(self.world.now + self._policy.failed(self.world.now), self.connect)
             return
         self.session.connected(self.now)
         self.pump()
