@@ -24,6 +24,8 @@ ARGS ?=
 SECONDS ?= 600
 # How long each of the long tests of `make chaos` runs.
 MINUTES ?= 1
+# How often `make kill-rounds` kills the server.
+ROUNDS ?= 60
 # How many seeds `make sim` runs.
 SEEDS ?= 10000
 
@@ -83,6 +85,10 @@ autobahn-all: $(READY) ## The same with all 517 cases, in minutes
 .PHONY: chaos
 chaos: $(READY) ## Break networks, processes and clocks for MINUTES=1
 	STREAMCTX_CHAOS_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/chaos --timeout=0 -rs -s $(ARGS)
+
+.PHONY: kill-rounds
+kill-rounds: $(READY) ## Kill the server under load ROUNDS=60 times, and at every fail point; nothing may be lost
+	STREAMCTX_KILL_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/e2e/test_kill.py tests/e2e/test_disk_full.py --timeout=0 -rs -s $(ARGS)
 
 .PHONY: sim
 sim: $(READY) ## Simulate SEEDS=10000 plans of faults, and demand every promise

@@ -39,6 +39,7 @@ class Editor:
         self.name = f"editor-{seed}"
         self.random = random.Random(f"{seed}")
         self.edits = 0
+        self._opened = 0
         self._documents: list[Document] = []
         self._texts: dict[int, str] = {}
         self._hashes: dict[tuple[str, int], int] = {}
@@ -54,8 +55,9 @@ class Editor:
 
     async def open(self, count: int = 2) -> None:
         """Open documents."""
-        for index in range(count):
-            document = await self.client.open(f"file:///work/{self.name}/{index}.py", _START)
+        for _ in range(count):
+            self._opened += 1
+            document = await self.client.open(f"file:///work/{self.name}/{self._opened - 1}.py", _START)
             self._documents.append(document)
             self._set(document, _START)
 
@@ -75,6 +77,22 @@ class Editor:
             document.cursor(_position(text, min(start, end)))
         if chance.random() < 0.02:
             document.save()
+
+    def paste(self, characters: int) -> None:
+        """Replace the text of a document by a large one, which goes in parts, or by a short one."""
+        document = self.random.choice(self._documents)
+        is_long = len(self._texts[document.alias]) > _TEXT_MAX
+        text = "short\n" if is_long else f"pasted {self.random.random()}\n" * (characters // 20)
+        document.replace(text)
+        self._set(document, text)
+        self.edits += 1
+
+    async def turn_over(self) -> None:
+        """Close a document, and open another one."""
+        document = self._documents.pop(0)
+        del self._texts[document.alias]
+        document.close()
+        await self.open(1)
 
     def had(self, uri: str, copy: Copy) -> bool:
         """Whether a document was ever that."""
