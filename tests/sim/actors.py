@@ -117,6 +117,7 @@ class Client(Actor):
         """The last time that the session was told, which rounding must not undo."""
         self._timer_due = float("inf")
         self._wakes_at = 0.0
+        self._returns_at = 0.0
         self._retry_ms: int | None = None
         self.has_header = jitter.happens(0.3)
         world.watch.actors[self.session] = self
@@ -168,8 +169,8 @@ class Client(Actor):
         """Open a connection, if the session wants one."""
         if not self.is_alive or self.link is not None or self.session.state is not ClientState.DETACHED:
             return
-        if self.is_asleep:
-            self.world.at(self._wakes_at, self.connect)
+        if self.world.now < max(self._wakes_at, self._returns_at):
+            self.world.at(max(self._wakes_at, self._returns_at), self.connect)
             return
         if self.open_link() is None:
             self.world.at(self.world.now + self._policy.failed(self.world.now), self.connect)
@@ -292,6 +293,12 @@ class Client(Actor):
             self.link.stall()
         self.world.at(self._wakes_at, self.wake)
 
+    def leave(self, seconds: float, dice: Dice) -> None:
+        """Be without any network."""
+        self._returns_at = self.world.now + seconds
+        if self.link is not None:
+            self.link.cut(dice)
+
     def wake(self, _: object = None) -> None:
         """Go on."""
         if self.world.now >= self._wakes_at and self.is_alive:
@@ -306,6 +313,7 @@ class Client(Actor):
         """Whatever holds it up ends."""
         if self.is_asleep:
             self._wakes_at = self.world.now
+        self._returns_at = 0.0
         super().heal()
         self.wake()
 

@@ -95,7 +95,17 @@ class Claims:
         if recent > _ASKED_MAX:
             self._watch.fail("AskedSlowly", f"{recent} times in {_ASKED_S} s: {subscribe!r}")
 
+    def subscribes_anew(self, session: ClientSession) -> None:
+        """A client asks for all of its feeds again, since the server has forgotten them."""
+        for key in [key for key in self._subscribed if key[0] is session._delivery]:
+            del self._subscribed[key]
+
     # Content.
+
+    def restored(self, epoch_id: str) -> None:
+        """A server does not know the digests of the one before."""
+        for key in [key for key in self._first_frames if key[0] == epoch_id]:
+            del self._first_frames[key]
 
     def said(self, link: Link, session: ServerSession, message: bytes, *, was_settled: bool) -> None:
         """A stranger's frame was handled: other content under a number that is settled ends the session."""

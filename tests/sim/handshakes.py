@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from streamctx.wire.codec import client_decoder
@@ -12,6 +13,7 @@ from tests.sim.sender import Fail
 
 if TYPE_CHECKING:
     from streamctx.core.session.server_session import ServerSession
+    from streamctx.core.session.stored import SessionRecord
     from tests.sim.network import Link
 
 __all__ = ["Doors", "Greetings"]
@@ -84,6 +86,18 @@ class Doors:
         self._attempts[key] = hello.attempt
         self._secrets.setdefault(key, []).append(welcome.secret)
         self._issued.setdefault(key, []).append(welcome.secret)
+
+    def restored(self, record: SessionRecord) -> None:
+        """A server goes by what was stored: that an older secret had ended may not have been."""
+        key = record.session_id
+        valid = (record.confirmed, record.pending)
+        self._secrets[key] = [
+            secret for secret in self._issued[key] if hashlib.sha256(secret.encode()).digest() in valid
+        ]
+
+    def forget_attempts(self) -> None:
+        """The store may have lost who came last."""
+        self._attempts = dict.fromkeys(self._attempts, 0)
 
     def heard(self, session: ServerSession) -> None:
         """The server has handled input: a client that speaks has the last WELCOME, and its secret."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from streamctx.core.session.stored import JournalItem, Refused, SessionState, Spoilt, StoredSession
 from streamctx.vocabulary import Unit
 from streamctx.wire.changes import Change
-from streamctx.wire.messages import Close, Edit, Event, Open, Part, Snapshot
+from streamctx.wire.messages import Close, DesignClose, DesignOpen, Edit, Event, Open, Part, Snapshot
 from tests.sim.model import positions_of
 
-__all__ = ["read_journal"]
+__all__ = ["Reading", "Text", "read_journal", "read_stored"]
 
 
 @dataclass(slots=True)
-class _Text:
+class Text:
     """`text` is `None` while the reader cannot say what it is."""
 
     version: int
@@ -23,38 +24,116 @@ class _Text:
     """The version of a text that comes in parts, how many parts are left, and what has come."""
 
 
+@dataclass(slots=True)
+class Reading:
+    """What there is after what was read so far, by alias."""
+
+    unit: Unit
+    texts: dict[int, Text] = field(default_factory=dict)
+    designs: set[int] = field(default_factory=set)
+    closed_designs: set[int] = field(default_factory=set)
+    """Those whose plugin was closed, though they are open still."""
+    refused: set[int] = field(default_factory=set)
+
+    def begin(self, state: SessionState) -> None:
+        """Begin with a snapshot."""
+        for stored in state.documents:
+            text = Text(stored.version, None if stored.stale_reason is not None else stored.text)
+            if stored.transfer is not None:
+                announced = stored.transfer.announced
+                assert announced.parts is not None
+                left = announced.parts - stored.transfer.part_count
+                text.coming = announced.version, left, stored.transfer.text
+            self.texts[stored.metadata.document] = text
+        self.designs = {design.document for design in state.designs}
+        self.closed_designs = set(state.stale_designs)
+        self.refused = {alias for alias, _ in state.refused}
+
+    def take(self, item: JournalItem) -> None:
+        """Read on."""
+        if isinstance(item, Spoilt):
+            for alias in list(self.texts) if item.documents is None else item.documents:
+                self._lose_text(alias)
+        elif isinstance(item, Refused):
+            self.texts.pop(item.document, None)
+            self.designs.discard(item.document)
+            self.closed_designs.discard(item.document)
+            self.refused.add(item.document)
+        elif isinstance(item, Open | Snapshot):
+            self._take_text(item)
+        elif isinstance(item, Part):
+            self._add_part(item)
+        elif isinstance(item, Edit):
+            self._edit(item)
+        elif isinstance(item, Close):
+            self.refused.discard(item.document)
+            self.texts.pop(item.document, None)
+        elif isinstance(item, DesignOpen):
+            self.refused.discard(item.document)
+            self.designs.add(item.document)
+            self.closed_designs.discard(item.document)
+        elif isinstance(item, DesignClose):
+            self._close_design(item)
+
+    def _lose_text(self, alias: int) -> None:
+        known = self.texts.get(alias)
+        if known is not None:
+            known.text = known.coming = None
+
+    def _take_text(self, event: Open | Snapshot) -> None:
+        if isinstance(event, Open):
+            self.refused.discard(event.document)
+        known = self.texts.setdefault(event.document, Text(event.version, None))
+        if isinstance(event, Snapshot) and event.version < known.version:
+            self._lose_text(event.document)
+        elif event.parts is None:
+            self.texts[event.document] = Text(event.version, event.text)
+        else:
+            known.coming = event.version, event.parts, ""
+
+    def _add_part(self, part: Part) -> None:
+        known = self.texts.get(part.document)
+        if known is None or known.coming is None:
+            return
+        version, left, text = known.coming
+        known.coming = version, left - 1, text + part.text
+        if left == 1:
+            self.texts[part.document] = Text(version, text + part.text)
+
+    def _edit(self, edit: Edit) -> None:
+        known = self.texts.setdefault(edit.document, Text(edit.version, None))
+        if known.text is not None and known.version == edit.base and known.coming is None:
+            known.text = _edited(known.text, edit.changes, self.unit, is_at_once=edit.mode == "sim")
+            known.version = edit.version
+        else:
+            known.text = known.coming = None
+
+    def _close_design(self, event: DesignClose) -> None:
+        if event.reason == "plugin_closed":
+            self.closed_designs.add(event.document)
+            return
+        self.refused.discard(event.document)
+        self.designs.discard(event.document)
+        self.closed_designs.discard(event.document)
+
+
 def read_journal(events: Iterable[Event], unit: Unit) -> dict[int, str | None]:
     """The text of every open document by alias; `None` where an event did not fit and no text came since."""
-    found: dict[int, _Text] = {}
+    reading = Reading(unit)
     for event in events:
-        if isinstance(event, Open | Snapshot):
-            known = found.setdefault(event.document, _Text(event.version, None))
-            if event.parts is None:
-                found[event.document] = _Text(event.version, event.text)
-            else:
-                known.coming = event.version, event.parts, ""
-        elif isinstance(event, Part):
-            _add_part(found, event)
-        elif isinstance(event, Edit):
-            known = found.setdefault(event.document, _Text(event.version, None))
-            if known.text is not None and known.version == event.base and known.coming is None:
-                known.text = _edited(known.text, event.changes, unit, is_at_once=event.mode == "sim")
-                known.version = event.version
-            else:
-                known.text = None
-        elif isinstance(event, Close):
-            found.pop(event.document, None)
-    return {alias: known.text for alias, known in found.items()}
+        reading.take(event)
+    return {alias: known.text for alias, known in reading.texts.items()}
 
 
-def _add_part(found: dict[int, _Text], part: Part) -> None:
-    known = found.get(part.document)
-    if known is None or known.coming is None:
-        return
-    version, left, text = known.coming
-    known.coming = version, left - 1, text + part.text
-    if left == 1:
-        found[part.document] = _Text(version, text + part.text)
+def read_stored(stored: StoredSession) -> Reading:
+    """What a stored session is: its newest state, and all that came after it."""
+    reading = Reading(Unit(stored.record.unit))
+    if stored.state is not None:
+        reading.begin(stored.state)
+    for batch in stored.batches:
+        for _, item in batch.entries:
+            reading.take(item)
+    return reading
 
 
 def _start(change: Change) -> tuple[int, int]:

@@ -41,8 +41,14 @@ CHECKERS: Final[dict[str, Checker]] = {
     "AckTruth": Checker(
         "an acknowledgement never covers what is not settled where it comes from", ("SEQ-3", "SKP-1")
     ),
-    "Durable": Checker("what is acknowledged as durable is in the store, for ever"),
-    "Monotone": Checker("watermarks, credit and leases never go back within an epoch", ("ACK-1",)),
+    "Durable": Checker(
+        "what is acknowledged as durable is in the store, and in every session restored from it, for ever",
+        ("ACK-1", "RSM-11"),
+    ),
+    "Monotone": Checker(
+        "watermarks, credit and leases never go back within an epoch, but where a session is restored",
+        ("ACK-1",),
+    ),
     "Bounded": Checker("windows, rings, logs and queues stay within their limits", ("SEQ-3",)),
     "Credit": Checker("no end has more under way than the other has allowed", ("ACK-5", "SEQ-7")),
     "Kept": Checker("a durable frame is kept until it is safe at the other end", ("ACK-3",)),
@@ -80,7 +86,16 @@ CHECKERS: Final[dict[str, Checker]] = {
         "a session is resumed with its newest secret, or with the one before until that is confirmed",
         ("RSM-4",),
     ),
-    "EpochHonest": Checker("a server that lost its state never says that it resumed", ("RSM-5",)),
+    "EpochHonest": Checker(
+        "a server that lost what it had promised never goes on in the same epoch, nor does its client",
+        ("RSM-5", "RSM-11"),
+    ),
+    "Resumes": Checker(
+        "a server that dies is followed by one that goes on with its sessions", ("RSM-8", "RSM-11")
+    ),
+    "RestoredTold": Checker(
+        "WELCOME says that a session was restored, until a client has shown that it knows", ("RSM-11",)
+    ),
     "VerdictTruth": Checker(
         "WELCOME claims no more than is true, and its lost ranges are those that the client gave up",
         ("RSM-5",),
@@ -101,7 +116,10 @@ CHECKERS: Final[dict[str, Checker]] = {
     "DivergenceFound": Checker("a copy that differs is found at the next hash", ("DIV-1", "DIV-2")),
     "PositionValid": Checker("a position shown is inside the text of its version", ("OBS-5", "PRS-2")),
     "Secret": Checker("nothing of an excluded document is kept or shown", ("SEC-3",)),
-    "CrashOnly": Checker("a reader of the journal who knows nothing else gets the server's texts"),
+    "CrashOnly": Checker(
+        "a restored session is as it was, and as a reader of the journal gets it who knows nothing else",
+        ("RSM-11",),
+    ),
     # Observers.
     "FeedContinuity": Checker(
         "updates join by their offsets, or a sync begins anew", ("OBS-3", "OBS-4", "OBS-8")
@@ -138,6 +156,8 @@ class Lineage:
         "asking",
         "encoding",
         "evicted",
+        "incarnation",
+        "promised",
         "sender",
         "sent",
         "snapshots",
@@ -156,6 +176,10 @@ class Lineage:
         """By document: version and number of the last one."""
         self.told: set[int] = set()
         """Numbers of its own that it was told were given up."""
+        self.promised = 1
+        """It was told that all numbers below are durable."""
+        self.incarnation = 0
+        """Of the server that it is connected to."""
 
     def fork(self) -> Lineage:
         """The copy's own."""
@@ -164,6 +188,7 @@ class Lineage:
         other.taken = self.taken
         other.evicted, other.told = set(self.evicted), set(self.told)
         other.snapshots = dict(self.snapshots)
+        other.promised, other.incarnation = self.promised, self.incarnation
         return other
 
     @property
@@ -194,7 +219,8 @@ class Epoch:
         self.settled = 1
         """All numbers of the client below were applied, refused, skipped or lost."""
         self.settled_ahead: set[int] = set()
-        self.last_durable = 0
+        self.durable_numbers: list[int] = []
+        """Of the durable events that were applied."""
         self.newest_of_key: dict[Key, int] = {}
         self.events = 0
         self.taken = 1
@@ -209,11 +235,41 @@ class Epoch:
         """Durable events that were applied and are not in the store."""
         self.journal: list[Event] = []
         self.lost: set[int] = set()
+        self.next = 1
+        """The number that the server has to send next."""
+        self.past: dict[int, tuple[int, tuple[int, ...]]] = {}
+        """By incarnation: what was settled when it died, and what was not in the store then."""
 
     @property
-    def next(self) -> int:
-        """The number that the server has to send next."""
-        return len(self.sent) + 1
+    def last_durable(self) -> int:
+        """The highest number of a durable event that was applied."""
+        return self.durable_numbers[-1] if self.durable_numbers else 0
+
+    def restore(
+        self, session: ServerSession, incarnation: int, settled: int, journal_length: int
+    ) -> None:
+        """Go back to what was stored: the rest died with the server, and comes again."""
+        self.past[self.incarnation] = self.settled, tuple(self.unsynced)
+        self.incarnation = incarnation
+        self.settled = settled
+        self.settled_ahead.clear()
+        while self.durable_numbers and self.durable_numbers[-1] >= settled:
+            self.durable_numbers.pop()
+        self.unsynced.clear()
+        del self.journal[journal_length:]
+        self.lost = {number for number in self.lost if number < settled}
+        self.newest_of_key.clear()
+        # The counters of the session begin anew.
+        self.events = self.refused = 0
+        self.refused_at = {alias: at for alias, at in self.refused_at.items() if at < settled}
+        self.lease = max(self.lease, session.lease)
+
+    def restart_sending(self, next_: int) -> None:
+        """The server numbers from what its client expects on, whatever it had sent there."""
+        for number in [number for number in self.sent if number >= next_]:
+            del self.sent[number]
+        self.next = self.taken = next_
+        self.sender.restarted(next_)
 
     @property
     def given_up(self) -> set[int]:

@@ -6,6 +6,7 @@ the message itself (`tests.sim.network`), so that a step or a fault can be taken
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any, Final
 
@@ -65,6 +66,12 @@ PROFILES: Final[dict[str, Limits]] = {
 """Limits that a fast typist reaches, and times that pass within a run. Old plans have the small ones."""
 
 
+@functools.cache
+def _limits(profile: str, detached_s: float | None) -> Limits:
+    limits = PROFILES[profile]
+    return limits if detached_s is None else replace(limits, detached_session_s=detached_s)
+
+
 class Odds(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of each kind of fault, for one message."""
 
@@ -108,7 +115,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """One run.
 
-    `only` are the message faults that happen, by name; `None` leaves that to the odds.
+    `only` are the message faults that happen, by name; `None` leaves that to the odds. After
+    `snapshot_batches` a session's state is stored whole. `detached_s` is in place of the profile's limit.
     """
 
     seed: int
@@ -121,11 +129,13 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     actors: tuple[ActorPlan, ...]
     steps: tuple[Step, ...]
     only: tuple[str, ...] | None = None
+    snapshot_batches: int = 256
+    detached_s: float | None = None
 
     @property
     def limits(self) -> Limits:
         """Those of server and clients."""
-        return PROFILES[self.profile]
+        return _limits(self.profile, self.detached_s)
 
     @property
     def is_ordered(self) -> bool:
@@ -144,7 +154,10 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _HARMS_LINKS: Final = frozenset(
-    {"crash", "cut", "block", "vanish", "die", "twin", "sleep", "stall", "rogue", "swamp", "diverge"}
+    {
+        *("crash", "cut", "block", "vanish", "die", "twin", "sleep", "stall", "rogue", "swamp", "diverge"),
+        *("full disk", "slow disk", "lose disk", "damage", "fail sync", "leave"),
+    }
 )
 
 _TYPING: Final = (
@@ -180,12 +193,23 @@ _HARM: Final = (
     ("echo", 3),
 )
 """What befalls actors besides the faults of messages."""
+_STORE_HARM: Final = (
+    ("crash", 8),
+    ("leave", 4),
+    ("full disk", 3),
+    ("slow disk", 3),
+    ("damage", 2),
+    ("lose disk", 1),
+    ("fail sync", 1),
+)
+"""What befalls those whose sessions are stored, and the store."""
 
 
 def _weighted(table: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
     return tuple(name for name, weight in table for _ in range(weight))
 
 
+_STORE_STREAM: Final = 0x5709E
 _TYPING_PICKS: Final = _weighted(_TYPING)
 
 
@@ -206,7 +230,7 @@ def draw_plan(seed: int) -> Plan:
     chaos_s = dice.pick((2.0, 5.0, 10.0, 20.0))
     actors = _draw_actors(dice)
     harms = () if dice.happens(0.15) else tuple(name for name in _weighted(_HARM) if dice.happens(0.5))
-    return Plan(
+    plan = Plan(
         seed=seed,
         profile=profile,
         durability=dice.pick(("none", "full")),
@@ -216,6 +240,32 @@ def draw_plan(seed: int) -> Plan:
         chaos_s=chaos_s,
         actors=actors,
         steps=_draw_steps(dice, actors, chaos_s, harms),
+    )
+    # From a stream of its own: what else a seed means stays as it was.
+    return _with_store(plan, Dice(seed ^ _STORE_STREAM))
+
+
+def _with_store(plan: Plan, dice: Dice) -> Plan:
+    """Draw what is stored, and what befalls that."""
+    durability = plan.durability
+    if durability == "none":
+        durability = dice.pick(("none", "none", "full"))
+    else:
+        durability = dice.pick(("full", "full", "full", "relaxed"))
+    if durability == "none":
+        return plan
+    harms = () if dice.happens(0.3) else tuple(name for name in _weighted(_STORE_HARM) if dice.happens(0.5))
+    honest = [actor.name for actor in plan.actors if actor.role != "rogue"]
+    steps = list(plan.steps)
+    for _ in range(dice.between(1, 4) if harms else 0):
+        at = round(dice.odds() * plan.chaos_s, 6)
+        steps.append(Step(at, dice.pick(honest), dice.pick(harms), dice.draw() >> 32))
+    return msgspec.structs.replace(
+        plan,
+        durability=durability,
+        steps=tuple(sorted(steps, key=lambda step: step.at)),
+        snapshot_batches=dice.pick((2, 5, 20, 256)),
+        detached_s=dice.pick((None, None, 0.5, 3.0)),
     )
 
 

@@ -45,11 +45,13 @@ def install() -> None:
     _is_installed = True
     _wrap(ServerSession, "_apply_event", _apply)
     _wrap(ServerSession, "_apply", _apply_other)
+    _wrap(ServerSession, "_replay", _replay)
     _wrap(ReceiveWindow, "skip", functools.partial(_fill, is_loss=False))
     _wrap(ReceiveWindow, "lose", functools.partial(_fill, is_loss=True))
     _wrap(Delivery, "_take_skip", _take_skip)
     _wrap(Delivery, "_take_ack", _take_ack)
     _wrap(Delivery, "resume_sending", _resume_sending)
+    _wrap(Delivery, "restart_sending", _restart_sending)
     _wrap(Delivery, "_watermarks", _watermarks)
     _wrap(Delivery, "evict", _evict)
     _wrap(Delivery, "_send_nack", _send_nack)
@@ -93,6 +95,11 @@ def _apply_other(
         watch.applied(session, sequence, item, in_order=in_order)
 
 
+def _replay(watch: Watch, original: Any, session: Any, stored: Any) -> None:
+    original(session, stored)
+    watch.restarts.restored(session, stored)
+
+
 def _fill(watch: Watch, original: Any, window: Any, start: int, stop: int, *, is_loss: bool) -> Any:
     filled = original(window, start, stop)
     if filled:
@@ -118,6 +125,11 @@ def _resume_sending(
 ) -> None:
     watch.resuming(delivery, received, ranges)
     original(delivery, received, ranges, now)
+
+
+def _restart_sending(watch: Watch, original: Any, delivery: Any, next_sequence: int) -> None:
+    watch.restarting(delivery, next_sequence)
+    original(delivery, next_sequence)
 
 
 def _watermarks(watch: Watch, original: Any, delivery: Any) -> Any:

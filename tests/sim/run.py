@@ -200,6 +200,34 @@ class Run:
         if client.link is not None and client.link.lineage is None:
             client.link.up.send(bytes(dice.below(128) for _ in range(30)).hex().encode())
 
+    # What befalls the store.
+
+    def _full_disk(self, _client: Client, dice: Dice, _name: str) -> None:
+        self.world.host.disk.full_until = self.world.now + dice.pick((0.1, 1.0, 5.0)) * dice.odds()
+
+    def _slow_disk(self, _client: Client, dice: Dice, _name: str) -> None:
+        self.world.host.disk.slow_until = self.world.now + dice.pick((0.1, 1.0, 5.0)) * dice.odds()
+
+    def _fail_sync(self, _client: Client, _dice: Dice, _name: str) -> None:
+        self.world.host.disk.is_failing = True
+
+    def _lose_disk(self, client: Client, dice: Dice, name: str) -> None:
+        self._crash(client, dice, name)
+        if self.world.host.hub is None:
+            self.world.host.lose_disk()
+
+    def _damage(self, client: Client, dice: Dice, name: str) -> None:
+        """What is stored of a session cannot be read any more, which is found when somebody has to."""
+        session_id = client.session.session_id
+        if session_id is None or not self.world.host.disk.damage(session_id, has_record=dice.happens(0.7)):
+            return
+        if dice.happens(0.8):
+            self._crash(client, dice, name)
+
+    def _leave(self, client: Client, dice: Dice, _name: str) -> None:
+        """Be away for so long that the server may forget the session."""
+        client.leave(dice.pick((1.0, 3.0, 12.0)) * dice.odds(), dice)
+
     # The end.
 
     def heal(self) -> None:
@@ -210,6 +238,7 @@ class Run:
         self.watch.heal()
         world.say("heal", "network", "")
         world.host.start()
+        world.host.disk.heal()
         for link in world.links:
             if link.actor.is_stranger or not link.actor.is_alive:
                 link.client_leaves(None)
@@ -347,6 +376,12 @@ _HARMS: dict[str, Callable[[Run, Client, Dice, str], None]] = {
     "swamp": Run._swamp,
     "break": Run._break,
     "echo": Run._echo,
+    "full disk": Run._full_disk,
+    "slow disk": Run._slow_disk,
+    "fail sync": Run._fail_sync,
+    "lose disk": Run._lose_disk,
+    "damage": Run._damage,
+    "leave": Run._leave,
 }
 
 

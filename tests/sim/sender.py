@@ -6,7 +6,7 @@ acknowledgements that the end has been given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from streamctx.vocabulary import Encoding
@@ -174,6 +174,10 @@ class Sender:
         """Whether it has let go of a number on purpose."""
         return number in self._given_up
 
+    def may_be_lost(self, number: int) -> bool:
+        """Whether nobody promised to keep a number."""
+        return number in self._supersedable or number in self._given_up
+
     def holds(self, delivery: Delivery, ack: Ack | Heartbeat) -> None:
         """After an acknowledgement: nothing was forgotten that may have to be sent again."""
         if delivery.released > self._safe:
@@ -185,9 +189,28 @@ class Sender:
             if entry is None or entry[0] is None:
                 self._fail("Kept", f"number {start} is forgotten, safe below {self._safe}")
 
-    def resumed(self, expects: int, ranges: Iterable[tuple[int, int]], next_: int) -> None:
-        """A new connection goes on: the other end has all below `expects`, and `ranges`."""
+    def restarted(self, next_: int) -> None:
+        """It numbers from `next_` on, whatever it had sent from there."""
+        self._limit = next_ + self._limits.window_events
+        self._safe = self._applied = next_
+        self._under_way.clear()
+        self._under_way_bytes = 0
+        self._owed.clear()
+
+    def resumed(
+        self, expects: int, ranges: Iterable[tuple[int, int]], next_: int, sizes: Mapping[int, int]
+    ) -> None:
+        """A new connection goes on: the other end has all below `expects`, and `ranges`.
+
+        Args:
+            sizes: Bytes of the frames from `expects` on that the other end may have lost again.
+        """
         self._limit = max(self._limit, expects + self._limits.window_events)
+        for number, size_bytes in sizes.items():
+            if number not in self._under_way and not self.may_be_lost(number):
+                self._under_way[number] = size_bytes
+                self._under_way_bytes += size_bytes
+        self._under_way = dict(sorted(self._under_way.items()))
         self._arrived(expects, ranges)
         self._owed = set(range(expects, next_))
         for start, stop in ranges:

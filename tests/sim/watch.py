@@ -43,6 +43,7 @@ from tests.sim.claims import Claims
 from tests.sim.effects import Effects
 from tests.sim.handshakes import Doors, Greetings
 from tests.sim.ledger import SECRET, Epoch, Lineage, Violation, body_of
+from tests.sim.restarts import Restarts
 from tests.sim.sender import Sender
 from tests.sim.views import Views
 
@@ -68,8 +69,8 @@ class Watch:
         self.world: World
         self.greetings = Greetings(self.fail)
         self.doors = Doors(self.fail)
-        self.hello: tuple[str | None, Hello] | None = None
-        """The HELLO that is being answered, and whose token came with it."""
+        self.hellos: dict[Connection, tuple[str | None, Hello]] = {}
+        """The HELLO of each connection that is being answered, and whose token came with it."""
         self.epochs: dict[str, Epoch] = {}
         self.epoch_of: dict[object, Epoch] = {}
         """By the server's `Delivery` and its window."""
@@ -94,6 +95,7 @@ class Watch:
         self.views = Views(self)
         self.claims = Claims(self)
         self.effects = Effects(self)
+        self.restarts = Restarts(self)
         self.acks = 0
         self.applied_durable = 0
 
@@ -139,6 +141,7 @@ class Watch:
         if held is not None:
             self._check_bounds(held.session)
             self.doors.heard(held.session)
+            self.restarts.heard(held.session)
             delivery = held.session.delivery
             if link.epoch is not None and delivery.has_gap and link.is_server_open and not link.is_closing:
                 link.epoch.asking.looked(link.number, delivery.expected, self.world.now)
@@ -169,16 +172,19 @@ class Watch:
     def greeting(self, connection: Connection, hello: Hello) -> None:
         """The server answers a HELLO."""
         principal = connection.info.principal
-        self.hello = (hello.auth if principal is None else principal.name), hello
+        self.hellos[connection] = (hello.auth if principal is None else principal.name), hello
 
     def welcoming(self, connection: Connection, session: ServerSession, welcome: Welcome) -> None:
         """The server says WELCOME."""
-        assert self.hello is not None
-        self.doors.opened(session, *self.hello, welcome)
+        name, hello = self.hellos[connection]
+        self.doors.opened(session, name, hello, welcome)
         epoch = self.epochs.get(session.epoch)
         incarnation = self.world.host.incarnation
-        link = connection.peer
-        if welcome.verdict in ("new", "rejected"):
+        link: Link = connection.peer  # type: ignore[assignment]
+        self.restarts.welcoming(session, hello, welcome, is_honest=not link.actor.is_stranger)
+        resumed_epoch = None if hello.resume is None else hello.resume.epoch
+        is_new = welcome.verdict == "resynced" and welcome.epoch != resumed_epoch
+        if is_new or welcome.verdict in ("new", "rejected"):
             if epoch is not None:
                 self.fail("EpochHonest", f"the epoch {session.epoch} is not new")
             sender = Sender(self.fail, welcome.limits, keeps_until_durable=False)
@@ -202,21 +208,24 @@ class Watch:
             if not evicted.issuperset(range(start, stop)):
                 self.fail("VerdictTruth", f"[{start}, {stop}) lost, the client gave up {sorted(evicted)}")
         self.claims.welcoming(welcome)
-        link.epoch = epoch  # type: ignore[attr-defined]
+        link.epoch = epoch
 
     def welcomed(self, session: ClientSession, welcome: Welcome) -> None:
         """A client has taken a WELCOME."""
         delivery = session._delivery
         epoch = self.epochs[welcome.epoch]
         if delivery not in self.lineage_of:
-            sender = Sender(self.fail, welcome.limits, keeps_until_durable=welcome.durability == "full")
+            sender = Sender(self.fail, welcome.limits, keeps_until_durable=welcome.durability != "none")
             asking = Asking(self.fail, self.world.plan.limits)
             lineage = Lineage(session.settings.encoding, sender, asking)
             epoch.lineages.append(lineage)
             self.lineage_of[delivery] = lineage, epoch
+        lineage = self.lineage_of[delivery][0]
+        self.restarts.welcomed(session, lineage, welcome)
         link = self.actors[session].link
         if link is not None:
-            link.lineage = self.lineage_of[delivery][0]
+            link.lineage = lineage
+            lineage.incarnation = link.incarnation
 
     def forked(self, original: ClientSession, copy: ClientSession) -> None:
         """A client's state was copied: what follows are two processes."""
@@ -259,7 +268,9 @@ class Watch:
                 self.fail("SendOrder", f"number {sequence} before {end.next}, up {is_up}")
             end.sender.sends(sequence, len(message))
             end.sent[sequence] = message
-            if isinstance(end, Lineage):
+            if isinstance(end, Epoch):
+                end.next = sequence + 1
+            else:
                 told = end.message(sequence)
                 end.sender.tells(sequence, told)
                 if link.epoch is not None:
@@ -362,10 +373,10 @@ class Watch:
     def _check_durable(self, epoch: Epoch, session: ServerSession, sequence: int, event: Event) -> None:
         if sequence <= epoch.last_durable:
             self.fail("InOrderOnce", f"number {sequence} after {epoch.last_durable}")
-        epoch.last_durable = sequence
+        epoch.durable_numbers.append(sequence)
         self.applied_durable += 1
         alias: int = event.document  # type: ignore[attr-defined]
-        if self.world.plan.durability == "full":
+        if self.world.plan.durability != "none":
             epoch.unsynced[sequence] = None
         if not session.context.is_refused(alias):
             epoch.journal.append(event)
@@ -464,20 +475,25 @@ class Watch:
             if epoch is not None:
                 epoch.sender.acknowledged(ack)
             return
-        known[0].sender.acknowledged(ack)
-        if known[1].lost:
-            self._check_told(known[0], known[1], ack)
-        epoch = known[1]
-        if ack.received > epoch.settled or ack.applied > epoch.settled:
-            self.fail("AckTruth", f"{ack!r}, but {epoch.settled} is open")
+        lineage, epoch = known
+        lineage.sender.acknowledged(ack)
+        lineage.promised = max(lineage.promised, ack.durable)
+        settled, unsynced = epoch.settled, epoch.unsynced
+        if lineage.incarnation != epoch.incarnation:
+            # It is from a server that has died since.
+            settled, unsynced = epoch.past[lineage.incarnation]
+        elif epoch.lost:
+            self._check_told(lineage, epoch, ack)
+        if ack.received > settled or ack.applied > settled:
+            self.fail("AckTruth", f"{ack!r}, but {settled} is open")
         for start, stop in ack.ranges:
             # What is acknowledged above a gap has come, and will be applied; it can be held.
-            if start <= epoch.settled - 1:
+            if start <= settled - 1:
                 continue
-            if stop > known[0].next:
-                self.fail("AckTruth", f"{ack!r}, but only {known[0].next - 1} was sent")
-        if epoch.unsynced:
-            first = next(iter(epoch.unsynced))
+            if stop > lineage.next:
+                self.fail("AckTruth", f"{ack!r}, but only {lineage.next - 1} was sent")
+        if unsynced:
+            first = next(iter(unsynced))
             if ack.durable > first:
                 self.fail("Durable", f"durable {ack.durable} is acknowledged, {first} is not in the store")
 
@@ -525,11 +541,15 @@ class Watch:
     def resuming(self, delivery: Delivery, received: int, ranges: Iterable[tuple[int, int]]) -> None:
         """An end goes on sending on a new connection."""
         known = self.lineage_of.get(delivery)
-        if known is not None:
-            known[0].sender.resumed(received, ranges, known[0].next)
-        elif delivery in self.epoch_of:
-            epoch = self.epoch_of[delivery]
-            epoch.sender.resumed(received, ranges, epoch.next)
+        if known is None and delivery not in self.epoch_of:
+            return
+        end = self.epoch_of[delivery] if known is None else known[0]
+        again = {number: len(end.sent[number]) for number in range(received, end.next) if number in end.sent}
+        end.sender.resumed(received, ranges, end.next, again)
+
+    def restarting(self, delivery: Delivery, next_: int) -> None:
+        """A server goes on sending from what a client expects, and knows nothing of what it had sent."""
+        self.epoch_of[delivery].restart_sending(next_)
 
     def marked(self, delivery: Delivery, received: int, durable: int, limit: int) -> None:
         """An end states its watermarks."""

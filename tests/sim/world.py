@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import xxhash
 
-from streamctx.core.session.stored import JournalBatch
-from streamctx.engine.base import Done, Engine
+from streamctx.engine.base import Durability, Engine, StoreError
 from streamctx.engine.memory import MemoryEngine
 from streamctx.hub.hub import Hub
 from streamctx.hub.ports import Principal
 from tests.sim.dice import Dice
 from tests.sim.plan import Plan
+from tests.sim.store import Disk, ModelStore
 
 if TYPE_CHECKING:
     from tests.sim.network import Link
     from tests.sim.watch import Watch
 
-if sys.version_info >= (3, 12):
-    from typing import override
-else:
-    from typing_extensions import override
-
-__all__ = ["Host", "ModelStore", "World"]
+__all__ = ["Host", "World"]
 
 _ALL_SCOPES = frozenset({"produce", "observe", "resource", "admin"})
 PRINCIPALS = ("ann", "bob", "mallory")
@@ -91,16 +85,22 @@ class World:
             self.trace(f"{self.now:10.6f} {who:<6} {kind:<8} {what}")
 
 
+_POWER_CUT = 0.4
+"""How often a crash takes the power with it."""
+
+
 class Host:
-    """The machine of the server: one hub after the other, each with its own life."""
+    """The machine of the server: one hub after the other, each with its own life, and the disk of them all."""
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.durability = cast(Durability, world.plan.durability)
         self.incarnation = 0
         self.told = 0.0
         """The last time that the server was told, which rounding must not undo."""
         self.hub: Hub | None = None
-        self.store = ModelStore(self)
+        self.disk = Disk(self)
+        self.store = ModelStore(self, self.disk)
         self._ids = itertools.count(1)
         self.start()
 
@@ -115,8 +115,8 @@ class Host:
             return
         plan = self.world.plan
         self.incarnation += 1
-        self.store = ModelStore(self)
-        engine: Engine = self.store if plan.durability == "full" else MemoryEngine()
+        self.store = ModelStore(self, self.disk)
+        engine: Engine = MemoryEngine() if plan.durability == "none" else self.store
         self.hub = Hub(
             tokens={name: Principal(name, _ALL_SCOPES) for name in PRINCIPALS},
             version="sim",
@@ -125,6 +125,7 @@ class Host:
             new_id=self._new_id,
             jitter=Dice(plan.seed + self.incarnation).odds,
         )
+        self.hub.on_failure = self._must_end
         self.world.say("start", "server", f"incarnation {self.incarnation}")
         self.world.at(self.world.now + 1.0, self._sweep, self.incarnation)
 
@@ -133,11 +134,30 @@ class Host:
         if self.hub is None:
             return
         self.world.say("crash", "server", f"for {down_s:.3f} s")
+        self.world.watch.restarts.server_dies(self.hub)
         self.hub = None
-        self.store.die()
+        self.store.die(dice)
         for link in self.world.links:
             link.server_dies(dice)
+        if self.durability == "relaxed" and dice.happens(_POWER_CUT):
+            self.disk.cut_power(dice)
+            self.world.watch.restarts.power_cut()
         self.world.at(self.world.now + down_s, self.start)
+
+    def lose_disk(self) -> None:
+        """Another disk, with nothing on it, is there when the next server starts; call it while none runs."""
+        assert self.hub is None
+        self.world.watch.restarts.disk_lost()
+        self.disk = Disk(self)
+
+    def gives_up(self, store: ModelStore) -> None:
+        """A server whose store has failed ends."""
+        if store is self.store:
+            self.crash(0.5, Dice(self.world.plan.seed ^ self.incarnation))
+
+    def _must_end(self, error: StoreError) -> None:
+        """The hub has found out; its process ends soon (`gives_up`)."""
+        self.world.watch.restarts.must_end(error)
 
     def _new_id(self) -> str:
         return f"{self.incarnation}-{next(self._ids)}"
@@ -147,53 +167,3 @@ class Host:
             self.hub.sweep(self.now)
             self.world.watch.after_sweep()
             self.world.at(self.world.now + 1.0, self._sweep, incarnation)
-
-
-class ModelStore(MemoryEngine):
-    """An engine that makes batches safe after a while, as one sync of the disk for all that wait."""
-
-    def __init__(self, host: Host) -> None:
-        super().__init__(durability="full")
-        self._host = host
-        self._dice = Dice(host.world.plan.seed ^ 0xD15C ^ host.incarnation)
-        self._queue: list[tuple[str, JournalBatch, Done]] = []
-        self._is_syncing = False
-        self._is_dead = False
-
-    @override
-    def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Done) -> None:
-        """Queue a batch."""
-        plan = self._host.world.plan
-        self._host.world.watch.claims.journalled(batch)
-        if not plan.sync_s:
-            self._host.world.watch.synced(epoch, batch)
-            done(None)
-            return
-        self._queue.append((epoch, batch, done))
-        if not self._is_syncing:
-            self._is_syncing = True
-            self._sync()
-
-    def die(self) -> None:
-        """The host has crashed: nothing completes any more."""
-        self._is_dead = True
-
-    def _sync(self) -> None:
-        world = self._host.world
-        group, self._queue = self._queue, []
-        world.at(world.now + world.plan.sync_s * self._dice.odds(), self._synced, group)
-
-    def _synced(self, group: list[tuple[str, JournalBatch, Done]]) -> None:
-        if self._is_dead:
-            return
-        if not self._host.world.is_healed and self._dice.happens(0.003):
-            # After a failed sync nothing is acknowledged any more: the server ends.
-            self._host.crash(0.5, self._dice)
-            return
-        for epoch, batch, done in group:
-            self._host.world.watch.synced(epoch, batch)
-            done(None)
-        if self._queue:
-            self._sync()
-        else:
-            self._is_syncing = False
