@@ -358,6 +358,18 @@ class LiveContext:
             del self._refused[next(iter(self._refused))]
         self._refused[alias] = code
 
+    def refusals_again(self) -> Answers:
+        """What was answered where documents were refused: that answer may not have arrived (RSM-12)."""
+        return [
+            ErrorMessage(
+                code=code,
+                message="the document was refused before the server was started again",
+                document=alias,
+                temporary=code is ErrorCode.LIMIT,
+            )
+            for alias, code in self._refused.items()
+        ]
+
     def is_refused(self, alias: int) -> bool:
         """Whether a document was refused: nothing of it is to be kept (DOC-7, SEC-3)."""
         return alias in self._refused

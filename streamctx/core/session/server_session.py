@@ -321,6 +321,7 @@ class ServerSession:
             # What was sent from there on died with the server that sent it.
             self._forget_sent()
             delivery.restart_sending(resume.expects)
+            self._replies.extend(self._context.refusals_again())
         else:
             delivery.resume_sending(resume.expects, (), now)
         lost = delivery.missing_within(resume.lost)
