@@ -454,7 +454,8 @@ class ServerSession:
     ) -> None:
         """Let documents, `None` for all, be stale because of numbers that are given up."""
         self._replies.extend(self._context.lose(documents, ask=ask))
-        self._keep(lost[0][0], Spoilt(documents, lost))
+        # What comes before the lost numbers may be missing still, and is to be durable for itself.
+        self._keep(min(lost[0][0], self.delivery.expected), Spoilt(documents, lost))
 
     def _apply_all(self, delivered: Sequence[Delivered]) -> None:
         for sequence, item, in_order in delivered:
