@@ -95,6 +95,8 @@ _MAY_BE_UNNUMBERED = _UNNUMBERED | {ErrorMessage}
 _OF_A_STREAM = frozenset((Sync, Update, Synced, Ended))
 _NOTHING: tuple[Delivered, ...] = ()
 _RANGES_PER_MESSAGE = 64
+_RESUME_ITEMS_MAX = 1024
+"""So many ranges, and so many documents, HELLO takes (SPEC 9.1)."""
 LOST_RANGES_MAX = 32
 """So many of the ranges that were given up are told in every ACK."""
 
@@ -560,16 +562,16 @@ class Delivery:
             return document is not None
 
         gone = self._ring.evict(is_chosen)
-        for start, stop in gone:
-            for sequence in range(start, stop):
-                self._evicted[sequence] = chosen[sequence]
+        # Also what the peer has received: it may lose that again, until it has made it safe.
+        self._evicted.update(chosen)
         self._send_skips(gone)
         return frozenset(sequence for start, stop in gone for sequence in range(start, stop))
 
     def evicted(self) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-        """Numbers given up and not yet acknowledged, and their documents, for HELLO."""
+        """Numbers given up and not yet safe, and their documents, for HELLO; a resume's SKIPs tell all."""
         ranges = RangeSet((sequence, sequence + 1) for sequence in self._evicted)
-        return tuple(ranges), tuple(dict.fromkeys(self._evicted.values()))
+        documents = dict.fromkeys(self._evicted.values())
+        return tuple(ranges)[:_RESUME_ITEMS_MAX], tuple(documents)[:_RESUME_ITEMS_MAX]
 
     def _forget_evicted(self, released: int) -> None:
         # Not before the peer has made safe that it was told: it may have to be told again.

@@ -402,6 +402,21 @@ def test_what_was_evicted_is_named_with_its_document_until_it_is_acknowledged() 
     assert end.delivery.evicted() == ((), ())
 
 
+def test_what_was_evicted_is_not_taken_for_superseded_by_a_peer_that_has_lost_it_again() -> None:
+    end = End(durable=True)
+    end.send(3)
+    end.receive(frame(ack(4, durable=1)))
+    assert end.delivery.evict(lambda key: 7) == set()
+    assert end.delivery.evicted() == (((1, 4),), (7,))
+    end.flush()
+    end.delivery.attach(1.0)
+    end.delivery.resume_sending(2, (), 1.0)
+    skips = [message for _, message in end.flush() if isinstance(message, Skip)]
+    assert [(message.ranges, message.reason) for message in skips] == [(((2, 4),), "evicted")]
+    end.receive(frame(ack(4, durable=4)))
+    assert end.delivery.evicted() == ((), ())
+
+
 def test_a_gap_is_given_up_after_ten_seconds_and_what_waited_is_let_through() -> None:
     end = End()
     end.receive(frame(save(2), 2))
