@@ -83,10 +83,17 @@ class Storage:
 
     def fence(self, held: Held, done: Done) -> None:
         """Store who may resume a session, before its client is told."""
-        if self.keeps(held.session):
-            self._engine.fence(held.record(), done)
-        else:
+        if not self.keeps(held.session):
             done(None)
+            return
+
+        def stored(error: StoreError | None) -> None:
+            if error is not None:
+                # Nothing more of it can be stored until it is loaded again.
+                self._on_unsaved(held, error)
+            done(error)
+
+        self._engine.fence(held.record(), stored)
 
     def save(self, held: Held, saved: Callable[[], None]) -> None:
         """Store what was applied since the last call.
