@@ -411,7 +411,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="healed twice",
         target=f"{_OUTGOING}.take_snapshot_request",
-        old="if document.refused is None and not self._is_healing(document, request):",
+        old="if document.refused is None and not self._is_healing(document, request, applied):",
         new="if document.refused is None:",
         why="every request is answered",
         checkers=("HealedOnce", "Accepted"),

@@ -639,7 +639,7 @@ class ClientSession:
         for action in welcome.documents:
             if action.action == "snapshot":
                 request = SnapshotRequest(document=action.document, reason="refused", version=action.version)
-                self._outgoing.take_snapshot_request(request, now)
+                self._outgoing.take_snapshot_request(request, now, applied=welcome.expects)
 
     def _begin_epoch(self, welcome: Welcome, now: float) -> None:
         """Number anew; open every document with its present text, and subscribe again (RSM-7)."""

@@ -205,12 +205,16 @@ class Outgoing:
                 self.outbox.put(queued)
         self.outbox.states.mark_all_dirty()
 
-    def take_snapshot_request(self, request: SnapshotRequest, now: float) -> None:
-        """Send what the server asks for (DIV-4)."""
+    def take_snapshot_request(self, request: SnapshotRequest, now: float, *, applied: int = 1) -> None:
+        """Send what the server asks for (DIV-4).
+
+        Args:
+            applied: All our numbers below are known to have been applied when it asked.
+        """
         document = self.documents.get(request.document)
         design = self.designs.get(request.document)
         if document is not None:
-            if document.refused is None and not self._is_healing(document, request):
+            if document.refused is None and not self._is_healing(document, request, applied):
                 self.collapse(document)
         elif design is not None:
             self.enqueue(design, design.document, now)
@@ -218,7 +222,7 @@ class Outgoing:
             # It is closed here; its close may be what was lost.
             self.enqueue(Close(document=request.document), request.document, now)
 
-    def _is_healing(self, document: ClientDocument, request: SnapshotRequest) -> bool:
+    def _is_healing(self, document: ClientDocument, request: SnapshotRequest, applied: int) -> bool:
         """Whether a snapshot is on its way that the server had not seen when it asked.
 
         Nothing since that snapshot was refused, or the ERROR would have come before the request.
@@ -226,7 +230,7 @@ class Outgoing:
         return (
             request.reason != "lost"
             and self.delivery is not None
-            and document.text_sequence >= self.delivery.released
+            and document.text_sequence >= max(applied, self.delivery.released)
             and document.refused_sequence < document.text_sequence
         )
 
