@@ -156,7 +156,7 @@ class Lineage:
         "asking",
         "encoding",
         "evicted",
-        "incarnation",
+        "life",
         "promised",
         "sender",
         "sent",
@@ -178,8 +178,8 @@ class Lineage:
         """Numbers of its own that it was told were given up."""
         self.promised = 1
         """It was told that all numbers below are durable."""
-        self.incarnation = 0
-        """Of the server that it is connected to."""
+        self.life = 0
+        """Of the session, when it was welcomed last: see `Epoch.past`."""
 
     def fork(self) -> Lineage:
         """The copy's own."""
@@ -188,7 +188,7 @@ class Lineage:
         other.taken = self.taken
         other.evicted, other.told = set(self.evicted), set(self.told)
         other.snapshots = dict(self.snapshots)
-        other.promised, other.incarnation = self.promised, self.incarnation
+        other.promised, other.life = self.promised, self.life
         return other
 
     @property
@@ -237,19 +237,22 @@ class Epoch:
         self.lost: set[int] = set()
         self.next = 1
         """The number that the server has to send next."""
-        self.past: dict[int, tuple[int, tuple[int, ...]]] = {}
-        """By incarnation: what was settled when it died, and what was not in the store then."""
+        self.past: list[tuple[int, int | None]] = []
+        """What was settled, and what was not in the store first, each time before it was restored."""
+
+    @property
+    def life(self) -> int:
+        """How often it was restored."""
+        return len(self.past)
 
     @property
     def last_durable(self) -> int:
         """The highest number of a durable event that was applied."""
         return self.durable_numbers[-1] if self.durable_numbers else 0
 
-    def restore(
-        self, session: ServerSession, incarnation: int, settled: int, journal_length: int
-    ) -> None:
+    def restore(self, session: ServerSession, incarnation: int, settled: int, journal_length: int) -> None:
         """Go back to what was stored: the rest died with the server, and comes again."""
-        self.past[self.incarnation] = self.settled, tuple(self.unsynced)
+        self.past.append((self.settled, next(iter(self.unsynced), None)))
         self.incarnation = incarnation
         self.settled = settled
         self.settled_ahead.clear()
@@ -273,8 +276,11 @@ class Epoch:
 
     @property
     def given_up(self) -> set[int]:
-        """Numbers that clients gave up."""
-        return set().union(*(lineage.evicted for lineage in self.lineages)) if self.lineages else set()
+        """Numbers that clients gave up; of those that had arrived the server may have died."""
+        given_up: set[int] = set()
+        for lineage in self.lineages:
+            given_up |= lineage.evicted | lineage.sender.given_up
+        return given_up
 
     @property
     def is_undisturbed(self) -> bool:

@@ -238,6 +238,8 @@ class Link:
         self.timer: float | None = None
         self.last_down: deque[bytes] = deque(maxlen=4)
         self.epoch: Epoch | None = None
+        self.life = 0
+        """How often the session had been restored when the server said WELCOME."""
         self.lineage: Lineage | None = None
         self.hello: bytes | None = None
         self.hello_at = 0.0

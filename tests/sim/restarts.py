@@ -19,6 +19,7 @@ from tests.sim.journal import read_stored
 
 if TYPE_CHECKING:
     from tests.sim.ledger import Epoch, Lineage
+    from tests.sim.network import Link
     from tests.sim.watch import Watch
 
 __all__ = ["Restarts"]
@@ -127,6 +128,11 @@ class Restarts:
         if not error.is_fatal:
             self._watch.fail("Quiet", f"the server is to end for {error}")
 
+    def may_lack_promised(self, link: Link) -> bool:
+        """Whether a power cut may have taken what the client of a connection was promised."""
+        life = None if link.epoch is None else self._lives.get(link.epoch.epoch)
+        return life is not None and life.is_forgiven
+
     # What comes back.
 
     def restored(self, session: ServerSession, stored: StoredSession) -> None:
@@ -184,7 +190,9 @@ class Restarts:
         )
         for what, is_, was in pairs:
             if is_ != was:
-                self._watch.fail("CrashOnly", f"{what} of {session.session_id}: {is_!r:.300}, not {was!r:.300}")
+                self._watch.fail(
+                    "CrashOnly", f"{what} of {session.session_id}: {is_!r:.300}, not {was!r:.300}"
+                )
 
     def _check_as_read(self, session: ServerSession, stored: StoredSession) -> None:
         """It is what somebody else makes of what was stored."""
@@ -203,10 +211,13 @@ class Restarts:
             if text != read.text or (text is not None and document.version != read.version):
                 fail(
                     "CrashOnly",
-                    f"{document.uri} is restored at {document.version} as {text!r:.300}, stored is {read!r:.300}",
+                    f"{document.uri} is restored at {document.version} as {text!r:.300}, not {read!r:.300}",
                 )
             if document.is_receiving is not (read.coming is not None):
-                fail("CrashOnly", f"{document.uri} is receiving: {document.is_receiving}, stored is {read!r:.200}")
+                fail(
+                    "CrashOnly",
+                    f"{document.uri} is receiving: {document.is_receiving}, stored is {read!r:.200}",
+                )
 
     # What is said of it.
 
@@ -215,7 +226,8 @@ class Restarts:
         is_restored = session.session_id in self._untold
         if welcome.restored is not is_restored:
             self._watch.fail(
-                "RestoredTold", f"restored {is_restored}, WELCOME of {session.session_id} says {welcome.restored}"
+                "RestoredTold",
+                f"restored {is_restored}, WELCOME of {session.session_id} says {welcome.restored}",
             )
         resume = hello.resume
         if resume is None or not is_honest:
@@ -239,7 +251,9 @@ class Restarts:
             if number in lineage.sent and not lineage.sender.may_be_lost(number)
         ]
         if lost:
-            self._watch.fail("EpochHonest", f"{lost} were durable, and the client goes on at {welcome.expects}")
+            self._watch.fail(
+                "EpochHonest", f"{lost} were durable, and the client goes on at {welcome.expects}"
+            )
         if welcome.restored:
             self._watch.claims.subscribes_anew(session)
 

@@ -170,6 +170,11 @@ class Sender:
         """It holds these no longer, on purpose: a snapshot takes their place."""
         self._given_up.update(numbers)
 
+    @property
+    def given_up(self) -> frozenset[int]:
+        """What it has let go of on purpose."""
+        return frozenset(self._given_up)
+
     def has_given_up(self, number: int) -> bool:
         """Whether it has let go of a number on purpose."""
         return number in self._given_up

@@ -15,7 +15,7 @@ from streamctx.core.session.client_session import ClientSession
 from streamctx.core.session.delivery import LOST_RANGES_MAX, Delivery
 from streamctx.core.session.server_session import ServerSession
 from streamctx.core.session.stored import JournalBatch
-from streamctx.errors import CloseCode, RemoteProtocolError
+from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.hub.connection import Connection
 from streamctx.wire.codec import client_decoder, server_decoder
 from streamctx.wire.messages import (
@@ -208,7 +208,7 @@ class Watch:
             if not evicted.issuperset(range(start, stop)):
                 self.fail("VerdictTruth", f"[{start}, {stop}) lost, the client gave up {sorted(evicted)}")
         self.claims.welcoming(welcome)
-        link.epoch = epoch
+        link.epoch, link.life = epoch, epoch.life
 
     def welcomed(self, session: ClientSession, welcome: Welcome) -> None:
         """A client has taken a WELCOME."""
@@ -225,7 +225,7 @@ class Watch:
         link = self.actors[session].link
         if link is not None:
             link.lineage = lineage
-            lineage.incarnation = link.incarnation
+            lineage.life = link.life
 
     def forked(self, original: ClientSession, copy: ClientSession) -> None:
         """A client's state was copied: what follows are two processes."""
@@ -438,6 +438,8 @@ class Watch:
 
     def given_up(self, link: Link, error: RemoteProtocolError) -> None:
         """A client drops its connection, because the server broke a rule or is silent."""
+        if error.code == ErrorCode.BAD_SEQUENCE and self.restarts.may_lack_promised(link):
+            return
         if link.is_whole and self.world.now > self.repaired_by:
             self.fail("GapClosed", f"{link.actor.name} gives a good connection up: {error}")
 
@@ -478,10 +480,10 @@ class Watch:
         lineage, epoch = known
         lineage.sender.acknowledged(ack)
         lineage.promised = max(lineage.promised, ack.durable)
-        settled, unsynced = epoch.settled, epoch.unsynced
-        if lineage.incarnation != epoch.incarnation:
-            # It is from a server that has died since.
-            settled, unsynced = epoch.past[lineage.incarnation]
+        settled, unsynced = epoch.settled, next(iter(epoch.unsynced), None)
+        if lineage.life != epoch.life:
+            # It speaks of what has died since.
+            settled, unsynced = epoch.past[lineage.life]
         elif epoch.lost:
             self._check_told(lineage, epoch, ack)
         if ack.received > settled or ack.applied > settled:
@@ -492,10 +494,8 @@ class Watch:
                 continue
             if stop > lineage.next:
                 self.fail("AckTruth", f"{ack!r}, but only {lineage.next - 1} was sent")
-        if unsynced:
-            first = next(iter(unsynced))
-            if ack.durable > first:
-                self.fail("Durable", f"durable {ack.durable} is acknowledged, {first} is not in the store")
+        if unsynced is not None and ack.durable > unsynced:
+            self.fail("Durable", f"durable {ack.durable} is acknowledged, {unsynced} is not in the store")
 
     def _check_told(self, lineage: Lineage, epoch: Epoch, ack: Ack | Heartbeat) -> None:
         told = lineage.told

@@ -90,7 +90,7 @@ _POWER_CUT = 0.4
 
 
 class Host:
-    """The machine of the server: one hub after the other, each with its own life, and the disk of them all."""
+    """The machine of the server: one hub after the other, each with a life of its own, and their disk."""
 
     def __init__(self, world: World) -> None:
         self.world = world
