@@ -103,8 +103,11 @@ class Connection:
         held = self._held
         if held is None or self._is_over:
             return
-        if held.session.is_heard and held.claimant is None:
-            held.secrets.confirm()
+        if held.session.is_heard and held.claimant is None and held.secrets.confirm():
+            # Nothing waits for it; but a server that starts again is not to take the older secret.
+            self._hub.storage.fence(held, lambda error: None)
+            if self.is_over:
+                return
         self._hub.save(held)
         self.flush(now)
         self._hub.show(held.session, now)

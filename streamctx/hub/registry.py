@@ -42,12 +42,14 @@ class Secrets:
             self.retired.append(self.pending)
         self.pending = _hash(secret)
 
-    def confirm(self) -> None:
-        """The client has the last WELCOME: the secret before it is no longer valid."""
-        if self.pending is not None:
-            if self.confirmed is not None:
-                self.retired.append(self.confirmed)
-            self.confirmed, self.pending = self.pending, None
+    def confirm(self) -> bool:
+        """The client has the last WELCOME: the secret before it is no longer valid; whether that is news."""
+        if self.pending is None:
+            return False
+        if self.confirmed is not None:
+            self.retired.append(self.confirmed)
+        self.confirmed, self.pending = self.pending, None
+        return True
 
     def accepts(self, secret: str) -> bool:
         """Whether the secret is valid; the pending one becomes the confirmed one by being used."""
