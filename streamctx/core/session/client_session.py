@@ -638,7 +638,11 @@ class ClientSession:
             self._subscribe_anew(now)
         for action in welcome.documents:
             if action.action == "snapshot":
-                request = SnapshotRequest(document=action.document, reason="refused", version=action.version)
+                # Of one that is closed here the close may be what was lost.
+                reason: Literal["refused", "lost"] = (
+                    "refused" if action.document in self.documents else "lost"
+                )
+                request = SnapshotRequest(document=action.document, reason=reason, version=action.version)
                 self._outgoing.take_snapshot_request(request, now, applied=welcome.expects)
 
     def _begin_epoch(self, welcome: Welcome, now: float) -> None:
