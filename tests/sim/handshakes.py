@@ -91,9 +91,7 @@ class Doors:
         """A server goes by what was stored: that an older secret had ended may not have been."""
         key = record.session_id
         valid = (record.confirmed, record.pending)
-        self._secrets[key] = [
-            secret for secret in self._issued[key] if hashlib.sha256(secret.encode()).digest() in valid
-        ]
+        self._secrets[key] = [secret for secret in self._issued[key] if _hash(secret) in valid]
 
     def forget_attempts(self) -> None:
         """The store may have lost who came last."""
@@ -104,7 +102,15 @@ class Doors:
         if session.is_heard:
             del self._secrets[session.session_id][:-1]
 
-    def old_secret(self, session_id: str) -> str | None:
-        """One that is no longer valid, for those that try it."""
+    def old_secret(self, session_id: str, stored: SessionRecord | None) -> str | None:
+        """One that is no longer valid, nor will be if the server dies now, for those that try it."""
         valid = self._secrets.get(session_id, [])
-        return next((s for s in reversed(self._issued.get(session_id, [])) if s not in valid), None)
+        still = () if stored is None else (stored.confirmed, stored.pending)
+        for secret in reversed(self._issued.get(session_id, [])):
+            if secret not in valid and _hash(secret) not in still:
+                return secret
+        return None
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()

@@ -26,6 +26,8 @@ _HANDSHAKES = "streamctx.hub.handshakes:Handshakes"
 _CONNECTION = "streamctx.hub.connection:Connection"
 _SECRETS = "streamctx.hub.registry:Secrets"
 _REGISTRY = "streamctx.hub.registry:Registry"
+_HELD = "streamctx.hub.registry:Held"
+_STORAGE = "streamctx.hub.storage:Storage"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     # What is received.
@@ -219,10 +221,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="retransmission packed anew",
         target=f"{_DELIVERY}._send_frames",
-        old="    for _, frame in answer.frames:\n"
+        old="    for _, frame in frames:\n"
         "        assert isinstance(frame, bytes)\n"
         "        self._out.append(frame)\n",
-        new="    for sequence, frame in answer.frames:\n"
+        new="    for sequence, frame in frames:\n"
         "        parsed = parse_frame(frame, encoding=self._encoding, digest=self._digest)\n"
         "        self._out.append(pack_frame(bytes(parsed.body), encoding=self._encoding,\n"
         "                         digest=self._digest, sequence=sequence))\n",
@@ -232,12 +234,12 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="retransmission renumbered",
         target=f"{_DELIVERY}.resume_sending",
-        old="    self._send_frames(answer)\n",
-        new="    for at, (_, frame) in enumerate(answer.frames):\n"
-        "        parsed = parse_frame(frame, encoding=self._encoding, digest=self._digest)\n"
-        "        self._out.append(pack_frame(bytes(parsed.body), encoding=self._encoding,\n"
-        "                                    digest=self._digest,\n"
-        "                                    sequence=received + at, stream=parsed.stream))\n",
+        old="        self._send_frames(frames)\n",
+        new="        for at, (_, frame) in enumerate(frames):\n"
+        "            parsed = parse_frame(frame, encoding=self._encoding, digest=self._digest)\n"
+        "            self._out.append(pack_frame(bytes(parsed.body), encoding=self._encoding,\n"
+        "                                        digest=self._digest,\n"
+        "                                        sequence=received + at, stream=parsed.stream))\n",
         why="the numbers that were given up leave a hole in those to be sent",
         checkers=("SameBytes", "SendOrder"),
     ),
@@ -344,8 +346,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="sweep ends attached sessions",
         target=f"{_HUB}.sweep",
-        old="        session.state is ServerState.DETACHED\n            and now",
-        new="        now",
+        old="            session.state is ServerState.DETACHED\n            and held",
+        new="            held",
         why="the time of the last detachment is taken for that of the present one",
         checkers=("Quiet", "Converge", "SingleWriter"),
     ),
@@ -418,8 +420,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="lost events leave documents trusted",
-        target=f"{_SERVER}._give_up",
-        old="        self._replies.extend(self._context.lose(None, ask=index == len(lost) - 1))\n",
+        target=f"{_SERVER}._spoil",
+        old="    self._replies.extend(self._context.lose(documents, ask=ask))\n",
         new="",
         why="the gap is closed, so all is well",
         checkers=("EditBase", "TextAtVersion", "Converge"),
@@ -542,6 +544,264 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         new="if False:",
         why="a feed that broke should be whole again soon",
         checkers=("AskedSlowly",),
+    ),
+    # What is stored.
+    Mutant(
+        name="durable before the batch is stored",
+        target=f"{_STORAGE}.save",
+        old="    engine.append(session_id, epoch, batch, done)\n",
+        new="    session.journal_done()\n"
+        "    engine.append(session_id, epoch, batch, lambda error: None if error is None else done(error))\n",
+        why="what was handed over will be stored",
+        checkers=("Durable",),
+    ),
+    Mutant(
+        name="a batch ends one too far",
+        target=f"{_SERVER}.take_journal",
+        old="stop=stop, entries=entries)",
+        new="stop=stop + 1, entries=entries)",
+        why="the next number is taken for the last one",
+        checkers=("NoHole",),
+    ),
+    Mutant(
+        name="a batch ends one too early",
+        target=f"{_SERVER}.take_journal",
+        old="stop=stop, entries=entries)",
+        new="stop=entries[-1][0] if entries else stop, entries=entries)",
+        why="the end of a batch is taken for its last number",
+        checkers=("Durable",),
+    ),
+    Mutant(
+        name="a loss is durable from its own number on",
+        target=f"{_SERVER}._spoil",
+        old="self._keep(min(lost[0][0], self.delivery.expected), Spoilt(documents, lost))",
+        new="self._keep(lost[0][0], Spoilt(documents, lost))",
+        why="what is lost is thought to be the lowest number that is missing",
+        checkers=("Durable",),
+    ),
+    Mutant(
+        name="refusals not journalled",
+        target=f"{_SERVER}._kept_of",
+        old="return Refused(alias, context.refusals[alias]) if is_news else None",
+        new="return None",
+        why="nothing of a refused document is to be stored",
+        checkers=("CrashOnly", "Converge"),
+    ),
+    Mutant(
+        name="losses not journalled",
+        target=f"{_SERVER}._spoil",
+        old="Spoilt(documents, lost))",
+        new="None)",
+        why="what is lost is not there to be journalled",
+        checkers=("CrashOnly", "TextAtVersion", "Converge", "LossTold"),
+    ),
+    Mutant(
+        name="evicted events leave documents trusted",
+        target=f"{_SERVER}._apply",
+        old="Spoilt(documents))",
+        new="None)",
+        why="a SKIP has no number",
+        checkers=("CrashOnly", "TextAtVersion", "Converge"),
+    ),
+    Mutant(
+        name="snapshot before its batch",
+        target=f"{_STORAGE}.save",
+        old="    is_appending = True\n",
+        new="    is_appending = True\n"
+        "    if self._engine.is_snapshot_due(session.session_id):\n"
+        "        self._engine.snapshot(session.session_id, session.epoch, session.stored_state(),"
+        " self._snapshot_done)\n",
+        why="first what is there, then what is new",
+        checkers=("CrashOnly", "Quiet", "Converge"),
+    ),
+    Mutant(
+        name="snapshot without stale marks",
+        target=f"{_DOCUMENT}.state",
+        old="stale_reason=self.stale_reason if self.is_stale else None,",
+        new="",
+        why="a text is a text",
+        checkers=("CrashOnly",),
+    ),
+    Mutant(
+        name="snapshot without refusals",
+        target=f"{_CONTEXT}.state",
+        old="refused=tuple((alias, str(code)) for alias, code in self._refused.items()),",
+        new="",
+        why="what is not open is not stored",
+        checkers=("CrashOnly",),
+    ),
+    Mutant(
+        name="snapshot without a text under way",
+        target=f"{_DOCUMENT}.state",
+        old="        transfer=None\n        if transfer is None\n"
+        "        else TransferState(transfer.announced, transfer.part_count, transfer.text()),\n",
+        new="",
+        why="what is not complete is not stored",
+        checkers=("CrashOnly", "Accepted"),
+    ),
+    Mutant(
+        name="snapshot without losses",
+        target=f"{_SERVER}.stored_state",
+        old="lost=self.delivery.given_up_ranges",
+        new="lost=()",
+        why="they were told",
+        checkers=("CrashOnly", "LossTold"),
+    ),
+    Mutant(
+        name="WELCOME before its record is stored",
+        target=f"{_STORAGE}.fence",
+        old="    self._engine.fence(held.record(), stored)\n",
+        new="    self._engine.fence(held.record(), lambda error: None if error is None else stored(error))\n"
+        "    done(None)\n",
+        why="the record is on its way, and the client waits",
+        checkers=("Resumes", "Monotone", "SingleWriter", "SecretHolds", "Quiet"),
+    ),
+    Mutant(
+        name="attempt not stored",
+        target=f"{_HELD}.record",
+        old="attempt=session.attempt,",
+        new="",
+        why="connections end with the server",
+        checkers=("SingleWriter",),
+    ),
+    Mutant(
+        name="lease not stored",
+        target=f"{_HELD}.record",
+        old="lease=session.lease + 1,",
+        new="",
+        why="connections end with the server",
+        checkers=("Monotone",),
+    ),
+    Mutant(
+        name="secrets not stored again",
+        target=f"{_HELD}.record",
+        old="confirmed=secrets.confirmed,\n        pending=secrets.pending,\n",
+        new="",
+        why="the record is thought to be there from the first handshake",
+        checkers=("Resumes", "SecretHolds"),
+    ),
+    Mutant(
+        name="the end of a secret not stored",
+        target=f"{_CONNECTION}.read_done",
+        old="        self._hub.storage.fence(held, lambda error: None)\n",
+        new="",
+        why="the next record will say so",
+        checkers=("SecretHolds", "NoInvention", "Resumes"),
+    ),
+    Mutant(
+        name="the owner confirms the claimant's secret",
+        target=f"{_CONNECTION}.read_done",
+        old="if held.session.is_heard and held.claimant is None and",
+        new="if held.session.is_heard and",
+        why="whoever speaks has the last secret",
+        checkers=("Resumes", "SecretHolds"),
+    ),
+    Mutant(
+        name="a session that is not stored stays",
+        target=f"{_HUB}._unsaved",
+        old="    self._expire(held, self.now)\n",
+        new="",
+        why="the client will come back to it",
+        checkers=("Durable", "Converge", "CrashOnly"),
+    ),
+    Mutant(
+        name="a session whose claim is not stored stays",
+        target=f"{_STORAGE}.fence",
+        old="        if error is not None:\n",
+        new="        if False:\n",
+        why="the client is told to try again",
+        checkers=("Converge",),
+    ),
+    Mutant(
+        name="a session that is claimed expires",
+        target=f"{_HUB}.sweep",
+        old="            and held.claimant is None\n",
+        new="",
+        why="nobody is attached",
+        checkers=("Resumes", "Converge"),
+    ),
+    Mutant(
+        name="sessions that come back are not shown",
+        target=f"{_STORAGE}._restored",
+        old="    self._on_recalled(session, now)\n",
+        new="",
+        why="it is no new session",
+        checkers=("Converge",),
+    ),
+    Mutant(
+        name="damaged session goes on in its epoch",
+        target=f"{_HANDSHAKES}._open",
+        old="epoch=hub.new_id(),",
+        new="epoch=hub.new_id() if damaged is None or damaged.record is None else damaged.record.epoch,",
+        why="what is left of it is better than nothing",
+        checkers=("EpochHonest",),
+    ),
+    Mutant(
+        name="restored told once",
+        target=f"{_SERVER}.resume",
+        old="    return Resumption(\n        restored=self._is_restored,\n",
+        new="    was_restored, self._is_restored = self._is_restored, False\n"
+        "    return Resumption(\n        restored=was_restored,\n",
+        why="it was said",
+        checkers=("RestoredTold",),
+    ),
+    Mutant(
+        name="refusals not told again",
+        target=f"{_SERVER}.resume",
+        old="        self._replies.extend(self._context.refusals_again())\n",
+        new="",
+        why="the client was told",
+        checkers=("Converge",),
+    ),
+    Mutant(
+        name="server goes on with its own numbers",
+        target=f"{_SERVER}.resume",
+        old="        delivery.restart_sending(resume.expects)\n",
+        new="",
+        why="numbers begin at 1, and the client knows that it was restored",
+        checkers=("SendOrder", "Quiet", "Converge", "GapClosed"),
+    ),
+    Mutant(
+        name="no subscription to a restored session",
+        target=f"{_CLIENT}._continue",
+        old="    if welcome.restored:\n        self._subscribe_anew(now)\n",
+        new="",
+        why="the epoch is the same",
+        checkers=("Converge",),
+    ),
+    Mutant(
+        name="what a dead server sent is kept",
+        target=f"{_CLIENT}._continue",
+        old="    if welcome.restored:\n        delivery.restart_receiving(delivery.expected)\n",
+        new="",
+        why="the epoch is the same",
+        checkers=("Resumes", "FeedOrder", "NoInvention", "GapClosed"),
+    ),
+    Mutant(
+        name="what was safe is not missed",
+        target=f"{_CLIENT}._continue",
+        old="not delivery.can_resume_sending(welcome.expects) or ",
+        new="",
+        why="a server knows what it has",
+        checkers=("EpochHonest", "SkipHonest"),
+    ),
+    Mutant(
+        name="what was given up is forgotten when received",
+        target=f"{_DELIVERY}.evict",
+        old="    self._evicted.update(chosen)\n",
+        new="    for start, stop in gone:\n"
+        "        for sequence in range(start, stop):\n"
+        "            self._evicted[sequence] = chosen[sequence]\n",
+        why="what has arrived is thought to be there",
+        checkers=("SkipHonest",),
+    ),
+    Mutant(
+        name="a snapshot that was applied counts as under way",
+        target=f"{_OUTGOING}._is_healing",
+        old="max(applied, self.delivery.released)",
+        new="self.delivery.released",
+        why="what is not acknowledged is under way",
+        checkers=("Converge",),
     ),
 )
 """Every mutant."""

@@ -196,6 +196,7 @@ _HARM: Final = (
 _STORE_HARM: Final = (
     ("crash", 8),
     ("leave", 4),
+    ("late echo", 3),
     ("full disk", 3),
     ("slow disk", 3),
     ("damage", 2),

@@ -115,7 +115,7 @@ class Restarts:
     def damaged(self, session_id: str) -> None:
         """What is stored of a session cannot be read: the next who loads it finds out."""
         self._resumable.pop(session_id, None)
-        epoch_id = self._watch.world.host.disk.epochs[session_id]
+        epoch_id = self._watch.world.host.disk.records[session_id].epoch
         self._lives.setdefault(epoch_id, _Life()).is_broken = True
 
     def found_damaged(self, damaged: Damaged) -> None:

@@ -85,7 +85,7 @@ class Rogue(Actor):
         self._next = 1
         self._is_rude = dice.happens(0.35)
         victims = tuple(self.world.watch.actors)
-        old = [v for v in victims if v.session_id and self.world.watch.doors.old_secret(v.session_id)]
+        old = [v for v in victims if v.session_id and self.world.watch.old_secret(v.session_id)]
         victim = dice.pick(old or victims)
         resume = self._theft(victim, dice) if dice.happens(0.6) else None
         token = self.plan.principal if dice.happens(0.9) else "nobody"
@@ -107,7 +107,7 @@ class Rogue(Actor):
         if victim.session_id is None or victim._epoch is None or delivery is None:
             return None
         is_foreign = self.plan.principal != victim.settings.token
-        secret = victim._secret if is_foreign else self.world.watch.doors.old_secret(victim.session_id)
+        secret = victim._secret if is_foreign else self.world.watch.old_secret(victim.session_id)
         if secret is None or dice.happens(0.3):
             secret = "guess"
         return Resume(

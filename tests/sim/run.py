@@ -224,6 +224,17 @@ class Run:
         if dice.happens(0.8):
             self._crash(client, dice, name)
 
+    def _late_echo(self, client: Client, dice: Dice, _name: str) -> None:
+        """The HELLO that the present connection began with arrives once more, when its server is dead."""
+        hello = client.session._hello
+        if not hello:
+            return
+        host, world = self.world.host, self.world
+        host.crash(0.2 * dice.odds(), dice)
+        self._copies += 1
+        echo = Echo(world, client.plan, f"{client.plan.name} echo {self._copies}")
+        world.at(world.now + dice.pick((0.2, 0.5, 2.0)) * dice.odds(), lambda _: echo.say(hello, dice))
+
     def _leave(self, client: Client, dice: Dice, _name: str) -> None:
         """Be away for so long that the server may forget the session."""
         client.leave(dice.pick((1.0, 3.0, 12.0)) * dice.odds(), dice)
@@ -382,6 +393,7 @@ _HARMS: dict[str, Callable[[Run, Client, Dice, str], None]] = {
     "fail sync": Run._fail_sync,
     "lose disk": Run._lose_disk,
     "damage": Run._damage,
+    "late echo": Run._late_echo,
     "leave": Run._leave,
 }
 

@@ -52,8 +52,8 @@ class Operation:
 class Disk:
     """What is stored: it outlives servers.
 
-    `epochs` are the stored sessions. `damaged` are those of which not all can be read any more, by id and
-    epoch, each with whether its record can be.
+    `records` are those of the stored sessions. `damaged` are sessions of which not all can be read any more,
+    by id and epoch, each with whether its record can be.
     """
 
     def __init__(self, host: Host) -> None:
@@ -74,18 +74,23 @@ class Disk:
             snapshot_batches=self._host.world.plan.snapshot_batches,
             clock=lambda: self._at,
         )
-        self.epochs: dict[str, str] = {}
+        self.records: dict[str, SessionRecord] = {}
         self.batch_counts: dict[str, int] = {}
         """How many batches of the stored epoch of each session were ever written."""
 
     def damage(self, session_id: str, *, has_record: bool) -> bool:
         """Let a stored session be unreadable; whether there is one."""
-        epoch = self.epochs.get(session_id)
-        if epoch is None:
+        record = self.records.get(session_id)
+        if record is None:
             return False
-        self.damaged[session_id, epoch] = has_record
+        self.damaged[session_id, record.epoch] = has_record
         self._host.world.watch.restarts.damaged(session_id)
         return True
+
+    def begins(self, operation: Operation) -> bool:
+        """Whether a call makes a session begin anew."""
+        known = self.records.get(operation.session_id)
+        return operation.kind == "fence" and (known is None or known.epoch != operation.epoch)
 
     def heal(self) -> None:
         """There is room, and syncs do not fail."""
@@ -124,9 +129,9 @@ class Disk:
         results: list[object] = []
         engine, session_id = self._engine, operation.session_id
         if operation.kind == "fence":
-            if self.epochs.get(session_id) != operation.epoch:
+            if self.begins(operation):
                 self.batch_counts[session_id] = 0
-            self.epochs[session_id] = operation.epoch
+            self.records[session_id] = operation.value
             engine.fence(operation.value, results.append)
         elif operation.kind == "append":
             engine.append(session_id, operation.epoch, operation.value, results.append)
@@ -138,7 +143,7 @@ class Disk:
             engine.tail(session_id, operation.value, results.append)
         elif operation.kind == "forget":
             engine.forget(session_id, results.append)
-            self.epochs.pop(session_id, None)
+            self.records.pop(session_id, None)
         else:
             engine.load(session_id, lambda loaded: results.append(self._read_back(session_id, loaded)))
         return results[0]
@@ -290,8 +295,7 @@ class ModelStore:
             session_id = operation.session_id
             if operation.kind == "snapshot":
                 self._snapshots.discard(session_id)
-            begins = operation.kind == "fence" and self._disk.epochs.get(session_id) != operation.epoch
-            if operation.kind in ("load", "forget") or (begins and not is_full):
+            if operation.kind in ("load", "forget") or (self._disk.begins(operation) and not is_full):
                 self._failed.discard(session_id)
             if operation.writes and (is_full or session_id in self._failed):
                 self._failed.add(session_id)

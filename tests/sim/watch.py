@@ -127,6 +127,12 @@ class Watch:
         if was_settled or epoch.is_settled(sequence):
             self.claims.said(link, held.session, message, was_settled=was_settled)
 
+    def old_secret(self, session_id: str) -> str | None:
+        """A secret of a session that is not valid any more, and stays so."""
+        if self.world.plan.durability == "relaxed":
+            return None  # A power cut may bring it back.
+        return self.doors.old_secret(session_id, self.world.host.disk.records.get(session_id))
+
     # The server's turns.
 
     def turn(self, link: Link) -> None:
