@@ -45,8 +45,10 @@ class Effects:
             epoch.refused = refused
             alias = getattr(event, "document", None) or 0
             epoch.refused_at[alias] = sequence
-            # A client closes also what it gave the open of up for: that may have come before.
-            is_to_be_sure = isinstance(event, Close) and any(lineage.evicted for lineage in epoch.lineages)
+            # A client closes also what it gave the open of up for, and what a restored session has open
+            # and does not trust: that may have come before.
+            has_given_up = any(lineage.evicted for lineage in epoch.lineages)
+            is_to_be_sure = isinstance(event, Close) and (has_given_up or epoch.life > 0)
             is_told = session.context.is_refused(alias) or is_to_be_sure
             if epoch.is_undisturbed and not epoch.rotted and not is_told:
                 self._watch.fail("Accepted", f"number {sequence} of an honest client is refused: {event!r}")
