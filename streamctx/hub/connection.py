@@ -104,8 +104,8 @@ class Connection:
         if held is None or self._is_over:
             return
         if held.session.is_heard and held.claimant is None and held.secrets.confirm():
-            # Nothing waits for it; but a server that starts again is not to take the older secret.
-            self._hub.storage.fence(held, lambda error: None)
+            # A server that starts again is not to take the older secret.
+            self._hub.storage.note_confirmed(held)
             if self.is_over:
                 return
         self._hub.save(held)

@@ -83,14 +83,14 @@ class Held:
         self.secrets = Secrets(record)
         self._record = record
 
-    def record(self) -> SessionRecord:
-        """What is to be stored before the next attachment."""
+    def record(self, lease: int) -> SessionRecord:
+        """What is to be stored: before an attachment with the lease that it will have."""
         session, secrets = self.session, self.secrets
         return msgspec.structs.replace(
             self._record,
             workspace=session.workspace,
             attempt=session.attempt,
-            lease=session.lease + 1,
+            lease=lease,
             confirmed=secrets.confirmed,
             pending=secrets.pending,
             retired=tuple(secrets.retired),

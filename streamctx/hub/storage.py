@@ -82,18 +82,25 @@ class Storage:
         return self.is_on and session.produces
 
     def fence(self, held: Held, done: Done) -> None:
-        """Store who may resume a session, before its client is told."""
-        if not self.keeps(held.session):
+        """Store who may resume a session, before its next attachment."""
+        if self.keeps(held.session):
+            self._store_record(held, held.session.lease + 1, done)
+        else:
             done(None)
-            return
 
+    def note_confirmed(self, held: Held) -> None:
+        """Store that a secret has ended; nothing waits for it."""
+        if self.keeps(held.session):
+            self._store_record(held, held.session.lease, lambda error: None)
+
+    def _store_record(self, held: Held, lease: int, done: Done) -> None:
         def stored(error: StoreError | None) -> None:
             if error is not None:
                 # Nothing more of it can be stored until it is loaded again.
                 self._on_unsaved(held, error)
             done(error)
 
-        self._engine.fence(held.record(), stored)
+        self._engine.fence(held.record(lease), stored)
 
     def save(self, held: Held, saved: Callable[[], None]) -> None:
         """Store what was applied since the last call.

@@ -159,20 +159,49 @@ def test_what_was_given_up_is_told_after_a_restart_too_and_its_documents_stay_st
     assert after.of(Ack)[-1].lost == ((2, 3),)
 
 
-def test_a_refused_document_stays_refused_and_nothing_of_it_is_stored() -> None:
+def test_a_refused_document_stays_refused_which_is_told_again_and_nothing_of_it_is_stored() -> None:
     disk = Disk()
     raw = Stage(engine=disk).joined()
     raw.send(opened("password", uri="file:///.env"), 1)
     raw.send(opened(document=2), 2)
     after = resumed(disk, raw, next=3)
     after.send(edit(1, "word"), 3)
-    assert after.errors() == []
+    assert [(error.code, error.document) for error in after.of(ErrorMessage)] == [("excluded", 1)]
     assert text_of(after.stage, welcome_of(after).session) is None
     stored: list[Loaded] = []
     disk.load(welcome_of(raw).session, stored.append)
     assert "word" not in repr(stored)
     assert "password" not in repr(stored)
     assert ".env" not in repr(stored)
+
+
+def test_a_secret_that_has_ended_has_ended_for_another_hub_too() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    old = raw.resume()
+    again = raw.stage.raw()
+    again.hello(attempt=2, resume=old)
+    again.send(HEARTBEAT)
+    thief = Stage(engine=disk).raw()
+    thief.hello(attempt=3, resume=old)
+    assert welcome_of(thief).verdict == "rejected"
+    after = thief.stage.raw()
+    after.hello(attempt=4, resume=again.resume())
+    assert (welcome_of(after).verdict, welcome_of(after).lease) == ("resumed", 3)
+
+
+def test_a_session_whose_claim_cannot_be_stored_is_loaded_when_it_can() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(HEARTBEAT)
+    disk.error = StoreError("full", is_fatal=False)
+    refused = raw.stage.raw()
+    refused.hello(attempt=2, resume=raw.resume())
+    assert refused.errors() == ["unavailable"]
+    disk.error = None
+    again = raw.stage.raw()
+    again.hello(attempt=3, resume=raw.resume())
+    assert (welcome_of(again).verdict, welcome_of(again).restored) == ("resumed", True)
 
 
 def test_a_session_comes_back_from_a_snapshot_and_the_batches_after_it() -> None:
@@ -493,7 +522,7 @@ def test_what_is_excluded_by_now_is_not_shown_any_more(tmp_path: Path) -> None:
     after = resumed(disk, raw, next=2)
     assert text_of(after.stage, welcome_of(after).session) is None
     after.send(edit(1, "x"), 2)
-    assert after.errors() == []
+    assert [(error.code, error.document) for error in after.of(ErrorMessage)] == [("excluded", 1)]
 
 
 def test_observers_of_every_session_are_shown_one_that_comes_back() -> None:

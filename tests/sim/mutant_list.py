@@ -649,9 +649,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="WELCOME before its record is stored",
-        target=f"{_STORAGE}.fence",
-        old="    self._engine.fence(held.record(), stored)\n",
-        new="    self._engine.fence(held.record(), lambda error: None if error is None else stored(error))\n"
+        target=f"{_STORAGE}._store_record",
+        old="    self._engine.fence(held.record(lease), stored)\n",
+        new="    record = held.record(lease)\n"
+        "    self._engine.fence(record, lambda error: None if error is None else stored(error))\n"
         "    done(None)\n",
         why="the record is on its way, and the client waits",
         checkers=("Resumes", "Monotone", "SingleWriter", "SecretHolds", "Quiet"),
@@ -667,7 +668,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="lease not stored",
         target=f"{_HELD}.record",
-        old="lease=session.lease + 1,",
+        old="lease=lease,",
         new="",
         why="connections end with the server",
         checkers=("Monotone",),
@@ -683,7 +684,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="the end of a secret not stored",
         target=f"{_CONNECTION}.read_done",
-        old="        self._hub.storage.fence(held, lambda error: None)\n",
+        old="        self._hub.storage.note_confirmed(held)\n",
         new="",
         why="the next record will say so",
         checkers=("SecretHolds", "NoInvention", "Resumes"),
@@ -706,7 +707,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a session whose claim is not stored stays",
-        target=f"{_STORAGE}.fence",
+        target=f"{_STORAGE}._store_record",
         old="        if error is not None:\n",
         new="        if False:\n",
         why="the client is told to try again",
