@@ -44,11 +44,15 @@ _ROUNDS = 160
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A disk as it may be found, how many transactions were acknowledged before, and what was going on."""
+    """A disk as it may be found, how many transactions were acknowledged before, and what was going on.
+
+    `seed` is that of the workload, which runs the same again.
+    """
 
     image: Image
     acknowledged: int
     during: str
+    seed: int = 0
 
 
 @dataclass(slots=True)
@@ -73,7 +77,7 @@ class Workload:
         def on_call(what: str) -> None:
             if cut_chance.random() < self.cut_chance:
                 image = disk.cut(cut_chance)
-                self.cuts.append(Cut(image, self.acknowledged, f"{self.during}, {what}"))
+                self.cuts.append(Cut(image, self.acknowledged, f"{self.during}, {what}", self.seed))
 
         disk = Disk(f"power-cut-{self.seed}-{self.durability}", on_call)
         try:
@@ -198,6 +202,8 @@ def main() -> None:
     moments: Counter[str] = Counter()
     for cut, verdict in run(cut_count=arguments.cuts, durability=arguments.durability, seed=arguments.seed):
         verdicts[verdict] += 1
+        if verdict != "kept" and arguments.durability == "full":
+            click.echo(f"  seed {cut.seed}, cut during {cut.during}: {verdict}")
         moments[cut.during] += 1
     click.echo(f"{arguments.cuts} cuts, durability {arguments.durability}, seed {arguments.seed}")
     for name, counter in (("found", verdicts), ("cut during", moments)):

@@ -112,6 +112,17 @@ def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path, size: int
     assert path.read_bytes() == b"?" * size
 
 
+@pytest.mark.parametrize(
+    "harm", ["DELETE FROM meta WHERE name = 'run'", "UPDATE meta SET value = 'x' WHERE name = 'scanned'"]
+)
+def test_a_store_that_does_not_know_what_it_is_is_refused_and_let_go(tmp_path: Path, harm: str) -> None:
+    SqliteStore.open(tmp_path).close()
+    _sql(tmp_path, harm)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="damaged where it says what it is"):
+            SqliteStore.open(tmp_path)
+
+
 def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     (tmp_path / "store.db").touch(mode=0o600)
     SqliteStore.open(tmp_path).close()

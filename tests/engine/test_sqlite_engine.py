@@ -222,6 +222,57 @@ async def test_appends_go_on_during_a_backup(tmp_path: Path) -> None:
     store.close()
 
 
+async def test_pruning_takes_turns_with_others(tmp_path: Path) -> None:
+    now = 1_000_000.0
+    engine = _started(SqliteStore.open(tmp_path, clock=lambda: now))
+    calls = Calls(engine)
+    for number in range(50):
+        await calls.fence(record(f"s{number}"))
+    now += 10
+    await calls.fence(record("fresh"))
+    steps = 0
+
+    def is_live() -> set[str]:
+        nonlocal steps
+        steps += 1
+        return {"s7"}
+
+    assert await engine.prune(now, is_live=is_live) == 49
+    assert steps == 3
+    assert {summary.session_id for summary in engine.summaries()} == {"s7", "fresh"}
+    await engine.close()
+
+
+class ToldDatabase(StandardDatabase):
+    """Tells when the log is copied into the file."""
+
+    told: Callable[[], object] = staticmethod(lambda: None)
+
+    @override
+    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        rows = super().execute(sql, parameters)
+        if "wal_checkpoint(PASSIVE)" in sql:
+            self.told()
+        return rows
+
+
+async def test_an_idle_engine_copies_the_log_into_the_file(tmp_path: Path) -> None:
+    databases: list[ToldDatabase] = []
+
+    def factory(path: Path) -> ToldDatabase:
+        databases.append(ToldDatabase(path))
+        return databases[0]
+
+    engine = SqliteEngine(SqliteStore.open(tmp_path, database=factory), idle_s=0.001)
+    loop, copied = asyncio.get_running_loop(), asyncio.Event()
+    databases[0].told = lambda: loop.call_soon_threadsafe(copied.set)
+    engine.start(loop)
+    await Calls(engine).fence(record())
+    await asyncio.wait_for(copied.wait(), 5)
+    await engine.close()
+    assert engine.counters.checkpoints == 1
+
+
 class FailingDatabase(StandardDatabase):
     """Fails once it was told to, at each statement that begins so."""
 

@@ -11,7 +11,7 @@ import functools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -36,8 +36,9 @@ _TRANSACTION_BYTES = 1 << 20
 _READS_MAX = 16
 # What may wait for the disk, before it counts as too slow.
 _WAITING_BYTES_MAX = 64 << 20
-# Without work for so long the store does what could wait.
 _IDLE_S = 1.0
+# Sessions deleted before others have their turn.
+_PRUNE_COUNT = 20
 # A record, and what a queued call itself takes.
 _CALL_BYTES = 1024
 
@@ -63,11 +64,16 @@ class SqliteEngine:
     """An `Engine` on a `SqliteStore`. Its methods are called on the event loop's thread.
 
     Calls may be made before `start`; they wait for it.
+
+    Args:
+        store: It belongs to the engine from now on, and to its thread from `start` on.
+        idle_s: Without work for so long the store does what could wait.
     """
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: SqliteStore, *, idle_s: float = _IDLE_S) -> None:
         self.durability: Durability = store.durability
         self._store = store
+        self._idle_s = idle_s
         self._queue: deque[_Put | _Get] = deque()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -182,6 +188,37 @@ class SqliteEngine:
         self._get(None, answer, settle)
         return await future
 
+    async def prune(
+        self,
+        before: float,
+        *,
+        principal: str | None = None,
+        is_live: Callable[[], Container[str]] = frozenset,
+    ) -> int:
+        """Delete old sessions as `SqliteStore.prune`, some at a time, so that others wait for no more than
+        that.
+
+        Args:
+            is_live: Asked before each step which sessions are in use.
+
+        Raises:
+            StoreError: If not all of them are gone.
+        """
+        count = 0
+        while True:
+            gone = await self.run(
+                functools.partial(
+                    SqliteStore.prune,
+                    before=before,
+                    principal=principal,
+                    is_live=is_live(),
+                    count_max=_PRUNE_COUNT,
+                )
+            )
+            count += gone
+            if gone < _PRUNE_COUNT:
+                return count
+
     async def backup(self, path: Path) -> None:
         """Copy the store into a new file; what is queued meanwhile is stored between its steps.
 
@@ -214,7 +251,7 @@ class SqliteEngine:
         """The thread. It ends once it was told to stop and nothing is queued."""
         try:
             while not (self._is_stopping and not self._queue):
-                if self._wake.wait(_IDLE_S):
+                if self._wake.wait(self._idle_s):
                     self._wake.clear()
                     self._serve(with_tasks=True)
                 else:

@@ -20,7 +20,7 @@ from streamctx.engine.sqlite.writer import Writer
 __all__ = ["Management"]
 
 # Sessions that go in one transaction.
-_PRUNE_COUNT = 100
+_PRUNE_COUNT = 20
 
 
 class Management:
@@ -35,7 +35,9 @@ class Management:
         self._reader = reader
         self._upkeep = upkeep
 
-    def prune(self, before: float, *, principal: str | None, is_live: Container[str]) -> int:
+    def prune(
+        self, before: float, *, principal: str | None, is_live: Container[str], count_max: int | None
+    ) -> int:
         """Delete what nothing was written of since; see `SqliteStore.prune`."""
         old = [
             entry
@@ -43,7 +45,7 @@ class Management:
             if entry.changed < before * 1000
             and (principal is None or entry.principal == principal)
             and entry.id not in is_live
-        ]
+        ][:count_max]
         for start in range(0, len(old), _PRUNE_COUNT):
             some = old[start : start + _PRUNE_COUNT]
             self._upkeep.transact(functools.partial(self._forget, some))

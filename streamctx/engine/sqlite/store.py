@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from streamctx.core.session.stored import JournalBatch, SessionRecord, SessionState, StoredSession
 from streamctx.engine.base import Damaged, History, StoreError, Summary
@@ -63,11 +63,11 @@ class SqliteStore:
         self._broken: StoreError | None = None
         self._is_closed = False
         self._room = Room(directory, monotonic)
-        meta: dict[str, Any] = dict(database.execute("SELECT name, value FROM meta"))
-        self.store_id: str = meta["store_id"]
+        meta = opening.read_meta(database)
+        self.store_id = meta.store_id
         """Random; another one means that nothing of what clients know is stored here."""
-        run = meta["run"] + 1
-        self._sessions = self._recover(meta["scanned"], meta["run"] if meta["is_open"] else None)
+        run = meta.run + 1
+        self._sessions = self._recover(meta.scanned, meta.run if meta.is_open else None)
         self._writer = Writer(database, self._sessions, self.counters, run=run, quotas=quotas, clock=clock)
         self._reader = Reader(database, self._sessions, self.counters, clock=clock)
         self._upkeep = Upkeep(
@@ -78,7 +78,7 @@ class SqliteStore:
             history_s=history_s,
             clock=clock,
             thresholds=thresholds,
-            is_check_due=bool(meta["is_open"]),
+            is_check_due=meta.is_open,
         )
         self._management = Management(database, self._sessions, self._writer, self._reader, self._upkeep)
         self._begin_run(run)
@@ -115,9 +115,8 @@ class SqliteStore:
             StoreError: If the disk fails or is full.
         """
         path = place.prepare(directory)
-        try:
-            opened = opening.connect(path, database, durability=durability)
-            quotas = Quotas(principal_bytes_max=principal_bytes_max, store_bytes_max=store_bytes_max)
+        quotas = Quotas(principal_bytes_max=principal_bytes_max, store_bytes_max=store_bytes_max)
+        with opening.opened(path, database, durability=durability) as opened:
             return cls(
                 directory,
                 opened,
@@ -128,8 +127,6 @@ class SqliteStore:
                 quotas=quotas,
                 thresholds=thresholds,
             )
-        except DatabaseError as error:
-            raise opening.failure_at_start(error) from error
 
     def close(self) -> None:
         """Write what the next start would have to find out, and close the file.
@@ -247,13 +244,18 @@ class SqliteStore:
             StoreError: If it fails.
         """
         self._demand_whole()
-        if self._room.is_full:
+        if self._room.refusal() is not None:
             return False
         self._room.restore_ballast()
         return self._guarded(lambda: self._upkeep.step(is_idle=is_idle, is_wanted=is_wanted))
 
     def prune(
-        self, before: float, *, principal: str | None = None, is_live: Container[str] = frozenset()
+        self,
+        before: float,
+        *,
+        principal: str | None = None,
+        is_live: Container[str] = frozenset(),
+        count_max: int | None = None,
     ) -> int:
         """Delete all sessions of which nothing was written since `before`, and what was set aside before it.
 
@@ -261,6 +263,7 @@ class SqliteStore:
             before: In seconds since 1970.
             principal: Only those of this owner.
             is_live: Sessions that are in use, and stay.
+            count_max: How many to delete at most; `None` for all.
 
         Returns:
             How many sessions are gone.
@@ -268,7 +271,9 @@ class SqliteStore:
         Raises:
             StoreError: If not all of them are.
         """
-        return self._guarded(lambda: self._management.prune(before, principal=principal, is_live=is_live))
+        return self._guarded(
+            lambda: self._management.prune(before, principal=principal, is_live=is_live, count_max=count_max)
+        )
 
     def export(self, session_id: str) -> bytes | None:
         """Give a session as bytes that `import_session` takes, without what resumes it.
