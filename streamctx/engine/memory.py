@@ -91,7 +91,7 @@ class MemoryEngine:
         if stored is None:
             done(_refusal(session_id, epoch))
             return
-        now = self._clock()
+        now = stored.changed = self._clock()
         stored.states.append((now, stored.dropped + len(stored.batches), state))
         while len(stored.states) > 1 and stored.states[1][0] <= now - self._history_s:
             del stored.states[0]

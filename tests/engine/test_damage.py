@@ -193,6 +193,17 @@ def test_damage_found_at_a_start_is_still_known_at_the_next(tmp_path: Path) -> N
     store.close()
 
 
+def test_what_is_left_of_a_damaged_chain_goes_with_its_session(tmp_path: Path) -> None:
+    _filled(tmp_path / "data").close()
+    _harm(tmp_path / "data", _sql("DELETE FROM journal WHERE row = 5"))
+    store = SqliteStore.open(tmp_path / "data")
+    store.forget("s1")
+    assert store.load("s2") == STORED
+    store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "data" / "store.db")) as connection:
+        assert connection.execute("SELECT DISTINCT session FROM journal").fetchall() == [(2,)]
+
+
 def test_a_session_without_a_connection_since_the_start_is_not_suspected(tmp_path: Path) -> None:
     _filled(tmp_path / "data").close()
     live = SqliteStore.open(tmp_path / "data")

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,11 +14,16 @@ from streamctx.core.session.stored import StoredSession
 from streamctx.engine.base import StoreError
 from streamctx.engine.sqlite import SqliteStore
 from streamctx.engine.sqlite.codec import encode_batch
-from streamctx.engine.sqlite.library import StandardDatabase
+from streamctx.engine.sqlite.library import FULL, DatabaseError, Row, StandardDatabase, Value
 from streamctx.engine.sqlite.upkeep import Thresholds
 from streamctx.engine.sqlite.writer import Append, Fence, Forget, Snapshot
 from tests.engine.model import content
 from tests.engine.samples import batch, document, record, state
+
+if sys.version_info >= (3, 12):
+    from typing import override
+else:
+    from typing_extensions import override
 
 __all__: list[str] = []
 
@@ -300,6 +306,49 @@ def test_a_full_disk_stops_writes_only_until_there_is_room(tmp_path: Path) -> No
     _keep_up(store)
     assert (tmp_path / "ballast").stat().st_size == 1 << 20
     assert content(store)["s1"].batches == (*stored, batch(1))
+    store.close()
+
+
+class FullDatabase(StandardDatabase):
+    """Finds the disk full at each statement that begins so."""
+
+    fails_at = ""
+
+    @override
+    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        if self.fails_at and sql.startswith(self.fails_at):
+            raise DatabaseError(FULL, "database or disk is full")
+        return super().execute(sql, parameters)
+
+
+@pytest.mark.parametrize(
+    "fails_at", ["DELETE FROM documents", "UPDATE sessions", "INSERT OR REPLACE INTO meta"]
+)
+def test_upkeep_that_finds_the_disk_full_is_done_later(tmp_path: Path, clock: Clock, fails_at: str) -> None:
+    databases: list[FullDatabase] = []
+
+    def factory(path: Path) -> FullDatabase:
+        databases.append(FullDatabase(path))
+        return databases[0]
+
+    store = SqliteStore.open(tmp_path, database=factory, clock=clock, monotonic=clock, history_s=1.0)
+    store.fence(record())
+    store.append("s1", "e1", batch(1))
+    for text in ("one", "two", "three"):
+        store.snapshot("s1", "e1", state(3, document(1, text)))
+        clock.now += 10
+    (before,) = store.summaries()
+    databases[0].fails_at = fails_at
+    with pytest.raises(StoreError, match="is full"):
+        _keep_up(store)
+    assert store.summaries() == [before]
+    databases[0].fails_at = ""
+    clock.now += 10
+    store.append("s1", "e1", batch(3))
+    _keep_up(store)
+    (after,) = store.summaries()
+    assert after.stored_bytes < before.stored_bytes
+    assert content(store)["s1"] == StoredSession(record(), state(3, document(1, "three")), (batch(3),))
     store.close()
 
 

@@ -330,9 +330,8 @@ class SqliteEngine:
     def _upkeep(self, *, is_idle: bool) -> bool:
         try:
             return self._store.upkeep(is_idle=is_idle, is_wanted=lambda: bool(self._queue))
-        except StoreError as error:
-            # Whoever writes next is told.
-            _LOG.error("the upkeep of the store failed: %s", error)
+        except StoreError:
+            # The store has logged why, and whoever writes next is told.
             return False
         except Exception:
             _LOG.exception("the upkeep of the store failed")

@@ -92,8 +92,6 @@ class Management:
         for (key,) in rows:
             journal.delete_rows(self._database, key=key)
             snapshots.delete_all(self._database, key)
-        if rows:
-            self._sessions.flush()
 
     def _demand_same(self, entry: Entry, exported: Exported) -> None:
         try:

@@ -90,10 +90,10 @@ _FLUSH_COUNT = 128
 
 
 class Sessions:
-    """All sessions, and the changes since `begin` that `roll_back` undoes.
+    """All sessions, and the changes since the last `commit`, which `roll_back` undoes.
 
-    Whoever changes an entry calls `touch` first. `next_row` is the row that the journal gets next; the rows
-    of the journal have no hole behind `scanned` but those that `recover` reads as damage.
+    Whoever changes an entry calls `touch` first. `next_row` is the row that the journal gets next. Behind row
+    `scanned` the journal has no holes: at the next start one is taken for damage.
     """
 
     def __init__(self, database: Database, entries: Iterable[Entry], *, scanned: int, next_row: int) -> None:

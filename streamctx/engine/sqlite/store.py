@@ -162,7 +162,9 @@ class SqliteStore:
             except DatabaseError as failure:
                 error = self._failure(failure)
             else:
-                self._room.recover()
+                if self._room.is_full:
+                    _LOG.warning("there is room on the disk again")
+                    self._room.recover()
                 return results
         return self._writer.fail(operations, error)
 
@@ -241,10 +243,9 @@ class SqliteStore:
         """Do one piece of deferred work; see `Upkeep.step`.
 
         Raises:
-            StoreError: If it fails.
+            StoreError: If it fails; later calls then do nothing, or try again when there is room.
         """
-        self._demand_whole()
-        if self._room.refusal() is not None:
+        if self._broken is not None or self._is_closed or self._room.refusal() is not None:
             return False
         self._room.restore_ballast()
         return self._guarded(lambda: self._upkeep.step(is_idle=is_idle, is_wanted=is_wanted))
@@ -375,6 +376,8 @@ class SqliteStore:
     def _failure(self, error: DatabaseError) -> StoreError:
         if error.primary == FULL:
             self.counters.full_errors += 1
+            if not self._room.is_full:
+                _LOG.error("the disk with the data directory is full: nothing is stored until there is room")
             self._room.run_out()
             self._shorten_log()
             return self._broken or self._room.no_room()
@@ -401,6 +404,7 @@ class SqliteStore:
             The error that every call fails with from now on.
         """
         self.counters.fatal_errors += 1
+        _LOG.error("the store has failed, and stores nothing any more: %s", reason)
         self._broken = StoreError(
             f"the store has failed ({reason}): nothing is stored any more, and the server has to end; "
             f"look at the disk, then start it again",

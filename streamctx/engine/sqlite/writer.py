@@ -21,6 +21,10 @@ from streamctx.engine.sqlite.sessions import Entry, Sessions
 __all__ = ["Append", "Fence", "Forget", "Refused", "Snapshot", "Write", "Writer"]
 
 
+# Before sessions that have been deleted since are taken out of those that have failed.
+_FAILED_MAX = 1000
+
+
 class Fence(msgspec.Struct, frozen=True):
     """Store a record; one of another epoch replaces all that was stored of its session."""
 
@@ -260,7 +264,6 @@ class Writer:
         )
         snapshots.delete_all(self._database, entry.key)
         self._sessions.remove(entry)
-        self.clear(entry.id)
         if entry.head_row > self._sessions.scanned:
             # A hole behind `scanned` would look like damage.
             self._sessions.flush()
@@ -276,9 +279,12 @@ class Writer:
             journal.insert_rows(self._database, rows)
 
     def _mark(self, operation: Write, error: StoreError) -> None:
-        # Without a session there is nothing that could be appended to behind a hole.
-        if self._sessions.get(operation.session_id) is not None:
-            self._failed[operation.session_id] = error
+        # Without a session there is nothing that could be appended to behind a hole, and one begins anew.
+        if self._sessions.get(operation.session_id) is None:
+            return
+        if len(self._failed) >= _FAILED_MAX:
+            self._failed = {key: self._failed[key] for key in self._failed if self._sessions.get(key)}
+        self._failed[operation.session_id] = error
 
     def _count(self, operations: Sequence[Write], results: Sequence[StoreError | None]) -> None:
         added = row_bytes = 0
