@@ -83,6 +83,8 @@ class ErrorCode(enum.StrEnum):
     """The server failed; its operator finds the reason in the log."""
     DRAINING = "draining"
     """The server is shutting down."""
+    DAMAGED = "damaged"
+    """What was stored of a session is not what was written; over HTTP alone."""
     UNAVAILABLE = "unavailable"
     """The server cannot store anything at present: its disk is full, or slow."""
 

@@ -17,14 +17,16 @@ from typing import Literal
 from streamctx.core.session.live_context import TextBudget
 from streamctx.core.session.server_session import ServerSession
 from streamctx.core.session.state import ServerState
-from streamctx.engine.base import Engine, StoreError
+from streamctx.engine.base import Damaged, Done, Engine, History, Past, StoreError, Summary
 from streamctx.engine.memory import MemoryEngine
 from streamctx.hub.connection import Connection
 from streamctx.hub.handshakes import Handshakes
+from streamctx.hub.history import SessionPast
 from streamctx.hub.ports import ConnectionInfo, Peer, Principal
+from streamctx.hub.redaction import Redaction
 from streamctx.hub.registry import Held, Registry
 from streamctx.hub.storage import Storage, unavailable
-from streamctx.hub.views import document_view, session_view
+from streamctx.hub.views import document_view, session_view, stored_facts, stored_view
 from streamctx.limits import DEFAULT_LIMITS, Limits
 from streamctx.wire.messages import Hello
 
@@ -121,13 +123,75 @@ class Hub:
         """Delete the stored sessions that are not live and were not changed since."""
         return self.storage.prune(before, None if principal is None else principal.name)
 
-    def sessions(self, principal: Principal) -> list[dict[str, object]]:
+    def sessions(self, principal: Principal, *, stored: bool = False) -> list[dict[str, object]]:
         """The principal's sessions, ready for JSON."""
-        return [
-            session_view(held.session, self.now)
+        views = {
+            held.session.session_id: session_view(held.session, self.now)
             for held in self.registry
             if held.session.principal == principal.name
-        ]
+        }
+        for summary in self.storage.summaries(principal.name) if stored else ():
+            view = views.setdefault(summary.session_id, stored_view(summary))
+            view.update(stored_facts(summary))
+        return list(views.values())
+
+    def recall(
+        self,
+        principal: Principal,
+        session_id: str,
+        now: float,
+        done: Callable[[Damaged | StoreError | None], None],
+    ) -> None:
+        """Let a stored session be live, so that it can be looked at."""
+        self.now = now
+        self.storage.recall(
+            session_id,
+            now,
+            lambda recalled: done(None if isinstance(recalled, Held) else recalled),
+            principal=principal.name,
+        )
+
+    def past(
+        self,
+        principal: Principal,
+        session_id: str,
+        done: Callable[[SessionPast | StoreError | None], None],
+    ) -> None:
+        """Read the past of a live session."""
+        session = self._find(principal, session_id)
+        if session is None or not self.storage.keeps(session):
+            done(None)
+            return
+        workspace = session.workspace
+        folders = () if workspace is None else workspace.folders
+
+        def read(past: Past) -> None:
+            if not isinstance(past, History):
+                done(past)
+                return
+            # As `.streamctxignore` is now: what was not excluded then can be by now.
+            done(SessionPast(past, is_excluded=Redaction(folders).is_excluded, limits=session.limits))
+
+        self.storage.tail(session_id, read)
+
+    def stored(self, principal: Principal) -> list[Summary]:
+        """What is stored of the principal's sessions."""
+        return self.storage.summaries(principal.name)
+
+    def is_in_use(self, session_id: str) -> bool:
+        """Whether a connection has a session, or is about to have it."""
+        held = self.registry.get(session_id)
+        if held is None:
+            return self.storage.is_recalling(session_id)
+        return held.claimant is not None or held.session.state is not ServerState.DETACHED
+
+    def forget(self, session_id: str, done: Done) -> None:
+        """Delete a stored session that nobody has."""
+        assert not self.is_in_use(session_id)
+        held = self.registry.get(session_id)
+        if held is not None:
+            self._remove(held, "closed", self.now)
+        self.storage.delete(session_id, done)
 
     def session(self, principal: Principal, session_id: str) -> dict[str, object] | None:
         """One session, ready for JSON."""

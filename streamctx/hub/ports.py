@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from streamctx.engine.base import StoreError
+from streamctx.engine.base import Damaged, Done, StoreError, Summary
+from streamctx.hub.history import SessionPast
 from streamctx.vocabulary import Encoding
 
 __all__ = ["ConnectionHandler", "ConnectionInfo", "HubPort", "Peer", "Principal"]
@@ -126,8 +127,46 @@ class HubPort(Protocol):
             principal: Whose; `None` for everybody's.
         """
 
-    def sessions(self, principal: Principal) -> list[dict[str, object]]:
-        """The sessions that the principal may see, ready for JSON."""
+    def sessions(self, principal: Principal, *, stored: bool = False) -> list[dict[str, object]]:
+        """The sessions that the principal may see, ready for JSON.
+
+        Args:
+            stored: Whether also those that are in the store and not live.
+        """
+
+    def recall(
+        self,
+        principal: Principal,
+        session_id: str,
+        now: float,
+        done: Callable[[Damaged | StoreError | None], None],
+    ) -> None:
+        """Make a stored session live, detached, unless it is; then `session` and `document` tell of it.
+
+        Args:
+            done: Called at once or later; with `None` also if there is no such session of the principal.
+        """
+
+    def past(
+        self,
+        principal: Principal,
+        session_id: str,
+        done: Callable[[SessionPast | StoreError | None], None],
+    ) -> None:
+        """Read all that is kept of the past of a live session.
+
+        Args:
+            done: Called at once or later; with `None` if it is unknown, forbidden, or not stored.
+        """
+
+    def stored(self, principal: Principal) -> list[Summary]:
+        """What is stored of the principal's sessions, live or not."""
+
+    def is_in_use(self, session_id: str) -> bool:
+        """Whether a connection has a session, or is about to have it."""
+
+    def forget(self, session_id: str, done: Done) -> None:
+        """Delete a stored session that is not in use."""
 
     def session(self, principal: Principal, session_id: str) -> dict[str, object] | None:
         """One session, ready for JSON; `None` if it is unknown or forbidden, which look the same."""

@@ -205,6 +205,12 @@ class RecordingHub:
         self.authenticate = hub.authenticate
         self.prune = hub.prune
         self.sessions = hub.sessions
+        # None of these changes a hub that stores nothing.
+        self.recall = hub.recall
+        self.past = hub.past
+        self.stored = hub.stored
+        self.is_in_use = hub.is_in_use
+        self.forget = hub.forget
         self.session = hub.session
         self.document = hub.document
         self.counters = hub.counters

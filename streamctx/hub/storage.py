@@ -14,7 +14,7 @@ from typing import TypeAlias
 from streamctx.core.session.live_context import TextBudget
 from streamctx.core.session.server_session import ServerSession
 from streamctx.core.session.stored import StoredSession
-from streamctx.engine.base import Damaged, Done, Durability, Engine, Loaded, StoreError
+from streamctx.engine.base import Damaged, Done, Durability, Engine, Loaded, Past, StoreError, Summary
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.hub.redaction import Redaction
 from streamctx.hub.registry import Held, Registry
@@ -65,7 +65,7 @@ class Storage:
         self._jitter = jitter
         self._on_unsaved = on_unsaved
         self._on_recalled = on_recalled
-        self._recalls: dict[str, list[Callable[[Recalled], None]]] = {}
+        self._recalls: dict[str, list[tuple[str | None, Callable[[Recalled], None]]]] = {}
 
     @property
     def is_on(self) -> bool:
@@ -149,23 +149,51 @@ class Storage:
             self._engine.forget(session_id, self._snapshot_done)
         return len(stale)
 
-    def recall(self, session_id: str, now: float, done: Callable[[Recalled], None]) -> None:
-        """Make a stored session live again, detached; one that is live is given as it is."""
+    def summaries(self, principal: str) -> list[Summary]:
+        """What is stored of a principal's sessions."""
+        if not self.is_on:
+            return []
+        return [summary for summary in self._engine.summaries() if summary.principal == principal]
+
+    def is_recalling(self, session_id: str) -> bool:
+        """Whether somebody waits for a session to be live."""
+        return session_id in self._recalls
+
+    def delete(self, session_id: str, done: Done) -> None:
+        """Delete what is stored of a session that is not live."""
+        self._engine.forget(session_id, done)
+
+    def tail(self, session_id: str, done: Callable[[Past], None]) -> None:
+        """Read all that is kept of the past of a session."""
+        self._engine.tail(session_id, 0.0, done)
+
+    def recall(
+        self, session_id: str, now: float, done: Callable[[Recalled], None], *, principal: str | None = None
+    ) -> None:
+        """Make a stored session live again, detached; one that is live is given as it is.
+
+        Args:
+            principal: Whose it has to be; for that of another nothing is given, and it is not made live.
+        """
         held = self._registry.get(session_id)
         if held is not None or not self.is_on:
-            done(held)
+            done(_if_of(principal, held))
             return
         waiting = self._recalls.setdefault(session_id, [])
-        waiting.append(done)
+        waiting.append((principal, done))
         if len(waiting) == 1:
             self._engine.load(session_id, lambda loaded: self._loaded(session_id, loaded, now))
 
     def _loaded(self, session_id: str, loaded: Loaded, now: float) -> None:
         recalled: Recalled = self._registry.get(session_id)
+        waiting = self._recalls.pop(session_id)
         if recalled is None:
-            recalled = self._restored(loaded, now) if isinstance(loaded, StoredSession) else loaded
-        for done in self._recalls.pop(session_id):
-            done(recalled)
+            if not isinstance(loaded, StoredSession):
+                recalled = loaded
+            elif any(asker in (None, loaded.record.principal) for asker, _ in waiting):
+                recalled = self._restored(loaded, now)
+        for asker, done in waiting:
+            done(_if_of(asker, recalled))
 
     def _restored(self, stored: StoredSession, now: float) -> Recalled:
         record = stored.record
@@ -200,3 +228,12 @@ class Storage:
         # Nothing depends on it: the journal is there still.
         if error is not None:
             logger.warning("the store could not be tidied: %s", error)
+
+
+def _if_of(principal: str | None, recalled: Recalled) -> Recalled:
+    """What may be told to somebody; `None` for a session of somebody else, or of nobody knows whom."""
+    if principal is None or recalled is None or isinstance(recalled, StoreError):
+        return recalled
+    if isinstance(recalled, Held):
+        return recalled if recalled.session.principal == principal else None
+    return recalled if recalled.record is not None and recalled.record.principal == principal else None

@@ -9,8 +9,10 @@ import msgspec
 from streamctx.core.documents.document import Document
 from streamctx.core.session.server_session import ServerSession
 from streamctx.core.session.state import ServerState
+from streamctx.engine.base import Summary
+from streamctx.hub.history import DocumentPast, Moment, PastText, SessionPast
 
-__all__ = ["document_view", "session_view"]
+__all__ = ["document_view", "history_view", "past_view", "session_view", "stored_facts", "stored_view"]
 
 
 def session_view(session: ServerSession, now: float) -> dict[str, object]:
@@ -18,6 +20,7 @@ def session_view(session: ServerSession, now: float) -> dict[str, object]:
     context = session.context
     return {
         "session": session.session_id,
+        "live": True,
         "epoch": session.epoch,
         "client": msgspec.to_builtins(session.client),
         "role": session.role,
@@ -39,6 +42,27 @@ def session_view(session: ServerSession, now: float) -> dict[str, object]:
     }
 
 
+def stored_view(summary: Summary) -> dict[str, object]:
+    """One session that is in the store alone, as much as is known of it without reading it."""
+    return {
+        "session": summary.session_id,
+        "live": False,
+        "epoch": summary.epoch,
+        "client": {"name": summary.client},
+        "connected": False,
+    }
+
+
+def stored_facts(summary: Summary) -> dict[str, object]:
+    """What is to be said of any session that is stored. Times are seconds since 1970."""
+    return {
+        "stored": True,
+        "opened": summary.opened,
+        "changed": summary.changed,
+        "stored_bytes": summary.stored_bytes,
+    }
+
+
 def document_view(session: ServerSession, name: str) -> dict[str, object] | None:
     """One document by alias or URI, with its text and hash; `None` if it is not open or has no text yet."""
     document = _find(session, name)
@@ -54,6 +78,51 @@ def document_view(session: ServerSession, name: str) -> dict[str, object] | None
             for event in session.context.presence()
             if event.document == document.alias
         ],
+    }
+
+
+def history_view(past: SessionPast, document: DocumentPast, *, limit: int) -> dict[str, object]:
+    """The versions of a document, the newest first.
+
+    Args:
+        past: The session's.
+        document: The document's.
+        limit: How many of them.
+    """
+    newest = document.moments[: -limit - 1 : -1]
+    return {
+        "complete": document.is_complete,
+        "since": past.since,
+        "count": len(document.moments),
+        "versions": [_moment_view(moment) for moment in newest],
+    }
+
+
+def past_view(past: PastText) -> dict[str, object]:
+    """One text of the past."""
+    return {
+        **_moment_view(past.moment),
+        "openings": [moment.opened for moment in past.openings],
+        "language": past.language,
+        "complete": True,
+        "unit": past.unit,
+        "lines": past.line_count,
+        "hash": past.hash,
+        "text": past.text,
+    }
+
+
+def _moment_view(moment: Moment) -> dict[str, object]:
+    return {
+        "version": moment.version,
+        "at": moment.at,
+        "opened": moment.opened,
+        "document": moment.document,
+        "uri": moment.uri,
+        "length": moment.length,
+        "bytes": moment.byte_length,
+        "verified": moment.is_verified,
+        "stale": moment.is_stale,
     }
 
 

@@ -31,7 +31,8 @@ from unittest.mock import patch
 
 import msgspec
 
-from streamctx.engine.base import StoreError
+from streamctx.engine.base import Damaged, Done, StoreError, Summary
+from streamctx.hub.history import SessionPast
 from streamctx.hub.ports import ConnectionHandler, ConnectionInfo, Peer, Principal
 from streamctx.limits import DEFAULT_LIMITS, MIB, Limits
 from streamctx.server.config import ServerConfig
@@ -114,8 +115,31 @@ class EchoHub:
     def prune(self, before: float, principal: Principal | None = None) -> int:
         return 0
 
-    def sessions(self, principal: Principal) -> list[dict[str, object]]:
+    def sessions(self, principal: Principal, *, stored: bool = False) -> list[dict[str, object]]:
         return []
+
+    def recall(
+        self,
+        principal: Principal,
+        session_id: str,
+        now: float,
+        done: Callable[[Damaged | StoreError | None], None],
+    ) -> None:
+        done(None)
+
+    def past(
+        self, principal: Principal, session_id: str, done: Callable[[SessionPast | StoreError | None], None]
+    ) -> None:
+        done(None)
+
+    def stored(self, principal: Principal) -> list[Summary]:
+        return []
+
+    def is_in_use(self, session_id: str) -> bool:
+        return False
+
+    def forget(self, session_id: str, done: Done) -> None:
+        done(None)
 
     def session(self, principal: Principal, session_id: str) -> dict[str, object] | None:
         return None

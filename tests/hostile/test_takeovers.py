@@ -270,10 +270,11 @@ def test_hub_keeps_hashes_of_tokens_and_finds_them_by_hash() -> None:
 
 
 def test_nothing_of_a_session_is_told_without_naming_who_asks() -> None:
-    told = {name: inspect.signature(getattr(HubPort, name)) for name in ("session", "sessions", "document")}
+    names = ("session", "sessions", "document", "recall", "past", "stored")
+    told = {name: inspect.signature(getattr(HubPort, name)) for name in names}
     for signature in told.values():
         assert list(signature.parameters)[1] == "principal"
         assert signature.parameters["principal"].default is inspect.Parameter.empty
     # Whatever is added to the port shows here, and has to be thought about.
     public = {name for name in vars(HubPort) if not name.startswith("_")}
-    assert public == {*told, "connect", "authenticate", "sweep", "prune", "counters"}
+    assert public == {*told, "connect", "authenticate", "sweep", "prune", "is_in_use", "forget", "counters"}

@@ -6,7 +6,8 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from streamctx.engine.base import StoreError
+from streamctx.engine.base import Damaged, Done, StoreError, Summary
+from streamctx.hub.history import SessionPast
 from streamctx.hub.ports import ConnectionHandler, ConnectionInfo, Peer, Principal
 
 __all__ = ["TOKEN", "EchoHandler", "EchoHub"]
@@ -108,8 +109,31 @@ class EchoHub:
     def prune(self, before: float, principal: Principal | None = None) -> int:
         return 0
 
-    def sessions(self, principal: Principal) -> list[dict[str, object]]:
+    def sessions(self, principal: Principal, *, stored: bool = False) -> list[dict[str, object]]:
         return [{"id": "s1", "owner": principal.name}]
+
+    def recall(
+        self,
+        principal: Principal,
+        session_id: str,
+        now: float,
+        done: Callable[[Damaged | StoreError | None], None],
+    ) -> None:
+        done(None)
+
+    def past(
+        self, principal: Principal, session_id: str, done: Callable[[SessionPast | StoreError | None], None]
+    ) -> None:
+        done(None)
+
+    def stored(self, principal: Principal) -> list[Summary]:
+        return []
+
+    def is_in_use(self, session_id: str) -> bool:
+        return False
+
+    def forget(self, session_id: str, done: Done) -> None:
+        done(None)
 
     def session(self, principal: Principal, session_id: str) -> dict[str, object] | None:
         return {"id": "s1"} if session_id == "s1" else None
