@@ -181,7 +181,7 @@ def _configured(make: Callable[..., ServerConfig], **settings: object) -> Server
 def _serve(config: ServerConfig, debug_log: Path | None, *, debug_log_bytes_max: int) -> None:
     from streamctx.server.embedding import OWNER, hub_for
     from streamctx.server.serve import run
-    from streamctx.server.store import open_engine
+    from streamctx.server.store import open_engine, served_store
     from streamctx.server.tokens import resolve_token
 
     announce = functools.partial(_announce, config=config)
@@ -191,7 +191,7 @@ def _serve(config: ServerConfig, debug_log: Path | None, *, debug_log_bytes_max:
         except ConfigurationError as error:
             hint = "--data DIR stores elsewhere, --ephemeral stores nothing"
             raise ConfigurationError(f"{error} ({hint})") from error
-        run(hub_for(config, engine), config, store=engine, on_ready=announce)
+        run(hub_for(config, engine), config, store=served_store(engine, config), on_ready=announce)
         return
     if config.is_stored:
         raise ConfigurationError("--debug-log records a server in memory alone: give --ephemeral too")

@@ -1,4 +1,4 @@
-"""The ASGI application: health, version, metrics and the read side of the hub."""
+"""The ASGI application: health, version, metrics, and what leads to the endpoints of sessions."""
 
 from __future__ import annotations
 
@@ -15,24 +15,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamctx import __version__
 from streamctx.discovery import PROTOCOL_VERSION
 from streamctx.errors import ErrorCode
-from streamctx.hub.ports import Principal
-from streamctx.server.handshake import STREAM_PATH, SUBPROTOCOLS, unauthorized
-from streamctx.server.security import (
-    UNIX,
-    BearerError,
-    Refusal,
-    bearer_token,
-    check_request,
-    identify_client,
-)
+from streamctx.server.answers import NOT_FOUND, answer, authenticate
+from streamctx.server.handshake import STREAM_PATH, SUBPROTOCOLS
+from streamctx.server.security import UNIX, Refusal, check_request, identify_client
+from streamctx.server.sessions import SessionEndpoints
 from streamctx.server.shell import Shell
+from streamctx.server.stored import StoredEndpoints
 
 __all__ = ["FEATURES", "create_app"]
 
-FEATURES = ("stream", "sessions", "metrics")
+FEATURES = ("stream", "sessions", "history", "store", "metrics")
 """What `/version` says can be used."""
-
-_NOT_FOUND = Refusal(HTTPStatus.NOT_FOUND, ErrorCode.NOT_FOUND, "there is nothing here, or it is not yours")
 
 
 def create_app(shell: Shell, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
@@ -44,7 +37,13 @@ def create_app(shell: Shell, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
             Origin and URL, and authenticate by themselves.
     """
     application = Starlette(
-        routes=[*_Endpoints(shell).routes(), *routes],
+        routes=[
+            *_Endpoints(shell).routes(),
+            # Before those of one session, whose ids could look like these.
+            *StoredEndpoints(shell).routes(),
+            *SessionEndpoints(shell).routes(),
+            *routes,
+        ],
         exception_handlers={HTTPException: _answer_http_exception, Exception: _answer_failure},
     )
     return _SecurityMiddleware(application, shell)
@@ -53,7 +52,6 @@ def create_app(shell: Shell, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
 class _Endpoints:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._hub = shell.hub
 
     def routes(self) -> list[Route]:
         return [
@@ -61,9 +59,6 @@ class _Endpoints:
             Route("/readyz", self.ready),
             Route("/version", self.version),
             Route("/metrics", self.metrics),
-            Route("/v1/sessions", self.sessions),
-            Route("/v1/sessions/{session}", self.session),
-            Route("/v1/sessions/{session}/documents/{document:path}", self.document),
             Route(STREAM_PATH.decode(), self.stream),
         ]
 
@@ -72,7 +67,7 @@ class _Endpoints:
 
     async def ready(self, _: Request) -> Response:
         if self._shell.is_draining:
-            return _answer(
+            return answer(
                 Refusal(HTTPStatus.SERVICE_UNAVAILABLE, ErrorCode.DRAINING, "the server is shutting down")
             )
         return JSONResponse({"status": "ready"})
@@ -88,34 +83,19 @@ class _Endpoints:
         )
 
     async def metrics(self, request: Request) -> Response:
-        principal = self._authenticate(request)
+        principal = authenticate(self._shell, request)
         if isinstance(principal, Refusal):
-            return _answer(principal)
-        values = self._shell.measurements() | self._hub.counters()
+            return answer(principal)
+        shell = self._shell
+        values: dict[str, float] = {**shell.measurements(), **shell.hub.counters()}
+        if shell.store is not None:
+            measured = shell.store.measurements()
+            values.update((f"store_{name}", value) for name, value in measured.items())
         lines = "".join(f"streamctx_{name} {value}\n" for name, value in sorted(values.items()))
         return PlainTextResponse(lines, media_type="text/plain; version=0.0.4")
 
-    async def sessions(self, request: Request) -> Response:
-        principal = self._authenticate(request)
-        if isinstance(principal, Refusal):
-            return _answer(principal)
-        return JSONResponse({"sessions": self._hub.sessions(principal)})
-
-    async def session(self, request: Request) -> Response:
-        principal = self._authenticate(request)
-        if isinstance(principal, Refusal):
-            return _answer(principal)
-        return _answer_found(self._hub.session(principal, request.path_params["session"]))
-
-    async def document(self, request: Request) -> Response:
-        principal = self._authenticate(request)
-        if isinstance(principal, Refusal):
-            return _answer(principal)
-        parameters = request.path_params
-        return _answer_found(self._hub.document(principal, parameters["session"], parameters["document"]))
-
     async def stream(self, _: Request) -> Response:
-        return _answer(
+        return answer(
             Refusal(
                 HTTPStatus.UPGRADE_REQUIRED,
                 ErrorCode.UNSUPPORTED,
@@ -123,19 +103,6 @@ class _Endpoints:
                 (("upgrade", "websocket"),),
             )
         )
-
-    def _authenticate(self, request: Request) -> Principal | Refusal:
-        try:
-            token = bearer_token(request.scope["headers"])
-        except BearerError:
-            token = None
-        if token is None:
-            return unauthorized("a token is needed: Authorization: Bearer <token>")
-        principal = self._hub.authenticate(token)
-        if principal is None:
-            self._shell.counters.requests_refused += 1
-            return unauthorized("the token is wrong")
-        return principal
 
 
 class _SecurityMiddleware:
@@ -165,7 +132,7 @@ class _SecurityMiddleware:
         )
         if refusal is not None:
             self._shell.counters.requests_refused += 1
-            await _answer(refusal)(scope, receive, _with_headers(send))
+            await answer(refusal)(scope, receive, _with_headers(send))
             return
         await self._application(scope, receive, _with_headers(send))
 
@@ -184,30 +151,17 @@ def _with_headers(send: Send) -> Send:
     return send_with_headers
 
 
-def _answer(refusal: Refusal) -> Response:
-    return Response(
-        refusal.body,
-        status_code=refusal.status,
-        media_type="application/json",
-        headers=dict(refusal.headers),
-    )
-
-
-def _answer_found(found: dict[str, object] | None) -> Response:
-    return _answer(_NOT_FOUND) if found is None else JSONResponse(found)
-
-
 async def _answer_http_exception(_: Request, exception: Exception) -> Response:
     assert isinstance(exception, HTTPException)
     if exception.status_code == HTTPStatus.NOT_FOUND:
-        return _answer(_NOT_FOUND)
+        return answer(NOT_FOUND)
     status = HTTPStatus(exception.status_code)
     code = ErrorCode.UNSUPPORTED if status is HTTPStatus.METHOD_NOT_ALLOWED else ErrorCode.MALFORMED
     headers = tuple((exception.headers or {}).items())
-    return _answer(Refusal(status, code, exception.detail, headers))
+    return answer(Refusal(status, code, exception.detail, headers))
 
 
 async def _answer_failure(_: Request, __: Exception) -> Response:
-    return _answer(
+    return answer(
         Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, ErrorCode.INTERNAL, "the server failed; its log says why")
     )

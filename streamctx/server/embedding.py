@@ -14,7 +14,7 @@ from streamctx.limits import DEFAULT_LIMITS, Limits
 from streamctx.server.config import ServerConfig
 from streamctx.server.serve import Server
 from streamctx.server.serve import serve as serve_hub
-from streamctx.server.store import open_engine
+from streamctx.server.store import open_engine, served_store
 from streamctx.server.tokens import resolve_token
 
 __all__ = ["OWNER", "hub_for", "serve"]
@@ -79,5 +79,5 @@ async def serve(
         limits=limits,
     )
     engine = open_engine(config)
-    async with serve_hub(hub_for(config, engine), config, store=engine) as server:
+    async with serve_hub(hub_for(config, engine), config, store=served_store(engine, config)) as server:
         yield server

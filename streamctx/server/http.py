@@ -19,6 +19,7 @@ from streamctx.server.handshake import accept_upgrade
 from streamctx.server.logs import logger
 from streamctx.server.security import UNIX, Refusal
 from streamctx.server.shell import Shell
+from streamctx.server.stored import IMPORT_BYTES_MAX, IMPORT_PATH
 from streamctx.server.websocket import WebSocketConnection
 
 if sys.version_info >= (3, 12):
@@ -29,10 +30,12 @@ else:
 __all__ = ["BODY_BYTES_MAX", "HttpConnection"]
 
 BODY_BYTES_MAX = 64 * KIB
-"""No endpoint takes an upload."""
+"""Of all endpoints but those that take an upload."""
+
+_UPLOADS = {(b"POST", IMPORT_PATH.encode()): IMPORT_BYTES_MAX}
 
 # What a body may take on the wire: in chunks of one byte each, six times its size.
-_BODY_WIRE_BYTES_MAX = 8 * BODY_BYTES_MAX
+_WIRE_FACTOR = 8
 
 # Of the smallest there is, 8,000 fields fit into a head of 32 KiB, and cost a hundred times that.
 _HEADER_COUNT_MAX = 128
@@ -56,7 +59,7 @@ class HttpConnection(HttpToolsProtocol):
     A head is counted before the parser sees it, so that no more than `request_head_bytes_max` of it is ever
     held. `_is_in_head` is false from the end of a head to the end of its message. Head and body together have
     `request_head_timeout_s` to arrive, from the accept or, on a connection that was kept, from their first
-    byte.
+    byte; an upload has as long from any of its bytes to the next.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class HttpConnection(HttpToolsProtocol):
         self._header_count = 0
         self._body_bytes = 0
         self._body_wire_bytes = 0
+        self._body_bytes_max = BODY_BYTES_MAX
         self._is_in_head = True
         self._is_refused = False
         self._linger_bytes = 0
@@ -129,7 +133,7 @@ class HttpConnection(HttpToolsProtocol):
                 self._head_bytes += taken
             else:
                 self._body_wire_bytes += taken
-                if self._body_wire_bytes > _BODY_WIRE_BYTES_MAX:
+                if self._body_wire_bytes > _WIRE_FACTOR * self._body_bytes_max:
                     self._refuse_body()
                     return
             if not self._feed(data[:taken], rest=data[taken:]):
@@ -179,8 +183,9 @@ class HttpConnection(HttpToolsProtocol):
         self._head_bytes = 0
         if self._is_refused:
             return
+        self._body_bytes_max = _UPLOADS.get((self.parser.get_method(), self.url), BODY_BYTES_MAX)
         lengths = [value for name, value in self.headers if name == b"content-length"]
-        if lengths and int(lengths[0]) > BODY_BYTES_MAX:
+        if lengths and int(lengths[0]) > self._body_bytes_max:
             self._refuse_body()
             return
         # In absolute form it names a host, and uvicorn passes on no more than its path.
@@ -196,9 +201,13 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_refused:
             return
         self._body_bytes += len(body)
-        if self._body_bytes > BODY_BYTES_MAX:
+        if self._body_bytes > self._body_bytes_max:
             self._refuse_body()
             return
+        if self._body_bytes_max > BODY_BYTES_MAX and self._request_timer is not None:
+            # An upload takes as long as it takes, but it has to go on.
+            self._request_timer.cancel()
+            self._arm_request_timer()
         super().on_body(body)
 
     @override
@@ -292,7 +301,7 @@ class HttpConnection(HttpToolsProtocol):
             Refusal(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 ErrorCode.TOO_LARGE,
-                f"the body is over {BODY_BYTES_MAX} bytes, and no endpoint takes an upload",
+                f"the body is over {self._body_bytes_max} bytes",
             )
         )
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from email.utils import formatdate
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
 from starlette.routing import BaseRoute
@@ -32,12 +32,13 @@ from streamctx.server.config import ServerConfig
 from streamctx.server.handshake import STREAM_PATH
 from streamctx.server.http import HttpConnection
 from streamctx.server.logs import logger
+from streamctx.server.running_store import RunningStore
 from streamctx.server.security import policy_of
 from streamctx.server.shell import Shell
 from streamctx.server.sockets import listen_tcp, listen_unix, unlink_socket
 from streamctx.server.tokens import resolve_token, token_file_of
 
-__all__ = ["RunningStore", "Server", "run", "serve", "serve_until_signal"]
+__all__ = ["Server", "run", "serve", "serve_until_signal"]
 
 _BACKLOG = 2048
 _TICK_S = 1.0
@@ -53,16 +54,6 @@ _FAILED = 1011
 """The close code of RFC 6455 for a server that met what it did not expect: clients come back later."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class RunningStore(Protocol):
-    """What a hub stores in, as a thing that runs beside the event loop."""
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin; completions are called in that loop."""
-
-    async def close(self) -> object:
-        """Finish what was begun, and end. Safe to call again."""
 
 
 class Server:
@@ -152,7 +143,7 @@ class Server:
             ConfigurationError: If the address, the certificate or a file cannot be had; nothing is left open.
         """
         loop = asyncio.get_running_loop()
-        shell = Shell(self._hub, self._config.limits, policy_of(self._config))
+        shell = Shell(self._hub, self._config.limits, policy_of(self._config), store=self._store)
         self._shell = shell
         self._hub.on_failure = self._fail
         async with contextlib.AsyncExitStack() as undo:

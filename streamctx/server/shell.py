@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from streamctx.hub.ports import HubPort
 from streamctx.limits import KIB, Limits
+from streamctx.server.running_store import RunningStore
 from streamctx.server.security import UNIX, Policy
 
 if TYPE_CHECKING:
@@ -48,8 +49,11 @@ class Counters:
 class Shell:
     """The shared state of one server's connections; it belongs to the thread of the event loop."""
 
-    def __init__(self, hub: HubPort, limits: Limits, policy: Policy) -> None:
+    def __init__(
+        self, hub: HubPort, limits: Limits, policy: Policy, *, store: RunningStore | None = None
+    ) -> None:
         self.hub = hub
+        self.store = store
         self.limits = limits
         self.policy = policy
         self.counters = Counters()
@@ -132,7 +136,7 @@ class Shell:
             connection.flush()
 
     def measurements(self) -> dict[str, int]:
-        """Counters and present values by name."""
+        """Counters and present values of connections by name."""
         return dataclasses.asdict(self.counters) | {
             "connections_open": self.connection_count,
             "websockets_open": len(self.websockets),

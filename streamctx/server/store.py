@@ -1,16 +1,83 @@
-"""The store of a server: where it lies, and the engine around it."""
+"""The store of a server: where it lies, and what its HTTP side asks of it."""
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import secrets
 from pathlib import Path
+from typing import IO
 
 from streamctx.discovery import state_directory
+from streamctx.engine.base import StoreError
 from streamctx.engine.sqlite.engine import SqliteEngine
 from streamctx.engine.sqlite.store import SqliteStore
+from streamctx.errors import ConfigurationError
 from streamctx.server.config import ServerConfig
 from streamctx.server.private_files import make_private_directory
 
-__all__ = ["data_directory", "open_engine"]
+__all__ = ["ServedStore", "data_directory", "open_engine", "served_store"]
+
+_BACKUP_PREFIX = "backup-"
+
+
+class ServedStore:
+    """A `RunningStore` around an engine, with its data directory."""
+
+    def __init__(self, engine: SqliteEngine, directory: Path) -> None:
+        """Take over a directory whose store is open: nobody else makes backups in it."""
+        self._engine = engine
+        self._directory = directory
+        for left in directory.glob(f"{_BACKUP_PREFIX}*"):
+            # Of a server that died while it made one.
+            left.unlink(missing_ok=True)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin."""
+        self._engine.start(loop)
+
+    async def close(self) -> object:
+        """Store what is queued, and end."""
+        return await self._engine.close()
+
+    def measurements(self) -> dict[str, float]:
+        """What the store has done, what waits for it, and what is in it."""
+        summaries = self._engine.summaries()
+        return dataclasses.asdict(self._engine.counters) | {
+            "waiting_bytes": self._engine.waiting_bytes,
+            "sessions": len(summaries),
+            "stored_bytes": sum(summary.stored_bytes for summary in summaries),
+        }
+
+    async def export(self, session_id: str) -> bytes | None:
+        """Read a session whole."""
+        return await self._engine.run(lambda store: store.export(session_id))
+
+    async def import_session(self, data: bytes, *, principal: str) -> str:
+        """Store a session."""
+        return await self._engine.run(lambda store: store.import_session(data, principal=principal))
+
+    async def forget_damaged(self, before: float, *, principal: str) -> None:
+        """Delete what was set aside, and no session."""
+        await self._engine.run(
+            lambda store: store.prune(before, principal=principal, is_live=_EverySession())
+        )
+
+    async def backup(self) -> IO[bytes]:
+        """Copy the store; what is queued meanwhile is stored between two steps."""
+        path = self._directory / f"{_BACKUP_PREFIX}{secrets.token_hex(8)}"
+        try:
+            await self._engine.backup(path)
+            return await asyncio.to_thread(path.open, "rb")
+        except (ConfigurationError, OSError) as error:
+            raise StoreError(f"no backup can be made: {error}", is_fatal=False) from error
+        finally:
+            path.unlink(missing_ok=True)
+
+
+class _EverySession:
+    def __contains__(self, _: object) -> bool:
+        return True
 
 
 def data_directory(config: ServerConfig) -> Path:
@@ -30,3 +97,8 @@ def open_engine(config: ServerConfig) -> SqliteEngine | None:
     if config.data is None:
         make_private_directory(state_directory())
     return SqliteEngine(SqliteStore.open(data_directory(config), durability=config.durability))
+
+
+def served_store(engine: SqliteEngine | None, config: ServerConfig) -> ServedStore | None:
+    """What a server gives to its HTTP side of the engine that it opened; `None` without one."""
+    return None if engine is None else ServedStore(engine, data_directory(config))

@@ -1,0 +1,259 @@
+"""The endpoints that change what is stored, or give it away whole: for tokens with the scope `admin`.
+
+They concern the sessions of the token's principal; but a backup is of the whole store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from http import HTTPStatus
+from typing import IO
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from streamctx.engine.base import StoreError, Summary
+from streamctx.engine.sqlite.archive import ImportRefused
+from streamctx.errors import ErrorCode
+from streamctx.hub.ports import Principal
+from streamctx.hub.views import stored_facts, stored_view
+from streamctx.limits import MIB
+from streamctx.server.answers import (
+    NOT_FOUND,
+    answer,
+    authenticate,
+    bad_request,
+    nothing_stored,
+    unavailable,
+)
+from streamctx.server.running_store import RunningStore
+from streamctx.server.security import Refusal
+from streamctx.server.shell import Shell
+
+__all__ = ["IMPORT_BYTES_MAX", "IMPORT_PATH", "StoredEndpoints"]
+
+IMPORT_PATH = "/v1/sessions/import"
+IMPORT_BYTES_MAX = 256 * MIB
+"""It is held in memory while it is stored. A larger one is imported while no server runs."""
+
+_CHUNK_BYTES = 256 * 1024
+_BUSY_RETRY_S = 5
+_TEXT = "application/octet-stream"
+
+
+class PruneRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which stored sessions to delete: those that meet both conditions, and are not in use.
+
+    `older_than_s` is how long nothing of a session was written; what is past retention, if neither is there.
+    """
+
+    older_than_s: float | None = None
+    sessions: tuple[str, ...] | None = None
+    dry_run: bool = False
+
+
+class StoredEndpoints:
+    """What an operator does with stored sessions while the server runs."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._hub = shell.hub
+        # Each needs as much room as all that it copies.
+        self._copying = asyncio.Lock()
+
+    def routes(self) -> list[Route]:
+        """Where they are."""
+        return [
+            Route("/v1/sessions/prune", self.prune, methods=["POST"]),
+            Route(IMPORT_PATH, self.import_session, methods=["POST"]),
+            Route("/v1/sessions/{session}", self.delete, methods=["DELETE"]),
+            Route("/v1/sessions/{session}/export", self.export),
+            Route("/v1/backup", self.backup),
+        ]
+
+    async def delete(self, request: Request) -> Response:
+        """Delete one session that is stored and not in use."""
+        admitted = self._admit(request)
+        if isinstance(admitted, Refusal):
+            return answer(admitted)
+        principal, _ = admitted
+        session_id = request.path_params["session"]
+        if session_id not in self._stored(principal):
+            return answer(NOT_FOUND)
+        if self._hub.is_in_use(session_id):
+            return answer(
+                Refusal(
+                    HTTPStatus.CONFLICT, ErrorCode.CONFLICT, "the session is in use: its client is connected"
+                )
+            )
+        error = await self._forget(session_id)
+        return answer(unavailable(error)) if error else JSONResponse({"session": session_id})
+
+    async def prune(self, request: Request) -> Response:
+        """Delete many, or tell which ones would be."""
+        admitted = self._admit(request)
+        if isinstance(admitted, Refusal):
+            return answer(admitted)
+        principal, store = admitted
+        try:
+            asked = msgspec.json.decode(await request.body() or b"{}", type=PruneRequest)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return answer(bad_request(f"the body is not what is expected: {error}"))
+        found = list(self._found(principal, asked))
+        in_use = [summary for summary in found if self._hub.is_in_use(summary.session_id)]
+        going = [summary for summary in found if not self._hub.is_in_use(summary.session_id)]
+        if not asked.dry_run:
+            try:
+                await self._forget_all(principal, store, asked, going)
+            except StoreError as error:
+                return answer(unavailable(error))
+        known = {summary.session_id for summary in found}
+        return JSONResponse(
+            {
+                "dry_run": asked.dry_run,
+                "retention_s": self._shell.limits.retention_s,
+                "sessions": [stored_view(summary) | stored_facts(summary) for summary in going],
+                "in_use": [summary.session_id for summary in in_use],
+                "left_out": [each for each in asked.sessions or () if each not in known],
+            }
+        )
+
+    async def export(self, request: Request) -> Response:
+        """One session as a file."""
+        admitted = self._admit(request)
+        if isinstance(admitted, Refusal):
+            return answer(admitted)
+        principal, store = admitted
+        session_id = request.path_params["session"]
+        if session_id not in self._stored(principal):
+            return answer(NOT_FOUND)
+        try:
+            data = await store.export(session_id)
+        except StoreError as error:
+            return answer(unavailable(error))
+        if data is None:
+            return answer(NOT_FOUND)
+        return StreamingResponse(_chunks(data), media_type=_TEXT, headers={"content-length": str(len(data))})
+
+    async def import_session(self, request: Request) -> Response:
+        """Store a session from a file."""
+        admitted = self._admit(request)
+        if isinstance(admitted, Refusal):
+            return answer(admitted)
+        principal, store = admitted
+        if self._copying.locked():
+            return answer(_busy())
+        async with self._copying:
+            data = await _body(request)
+            if data is None:
+                return answer(
+                    Refusal(
+                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                        ErrorCode.TOO_LARGE,
+                        f"an exported session of more than {IMPORT_BYTES_MAX} bytes is not taken by a server "
+                        "that runs",
+                    )
+                )
+            try:
+                session_id = await store.import_session(data, principal=principal.name)
+            except ImportRefused as error:
+                return answer(bad_request(str(error)))
+            except StoreError as error:
+                return answer(unavailable(error))
+        return JSONResponse({"session": session_id})
+
+    async def backup(self, request: Request) -> Response:
+        """The whole store as a file."""
+        admitted = self._admit(request)
+        if isinstance(admitted, Refusal):
+            return answer(admitted)
+        _, store = admitted
+        if self._copying.locked():
+            return answer(_busy())
+        async with self._copying:
+            try:
+                file = await store.backup()
+            except StoreError as error:
+                return answer(unavailable(error))
+        length = file.seek(0, 2)
+        file.seek(0)
+        return StreamingResponse(
+            _file_chunks(file), media_type=_TEXT, headers={"content-length": str(length)}
+        )
+
+    def _admit(self, request: Request) -> tuple[Principal, RunningStore] | Refusal:
+        principal = authenticate(self._shell, request, scope="admin")
+        if isinstance(principal, Refusal):
+            return principal
+        store = self._shell.store
+        return nothing_stored() if store is None else (principal, store)
+
+    def _stored(self, principal: Principal) -> set[str]:
+        return {summary.session_id for summary in self._hub.stored(principal)}
+
+    def _found(self, principal: Principal, asked: PruneRequest) -> Iterator[Summary]:
+        older_than_s = asked.older_than_s
+        if older_than_s is None:
+            older_than_s = self._shell.limits.retention_s if asked.sessions is None else 0.0
+        before = time.time() - older_than_s
+        wanted = None if asked.sessions is None else set(asked.sessions)
+        for summary in self._hub.stored(principal):
+            if summary.changed <= before and (wanted is None or summary.session_id in wanted):
+                yield summary
+
+    async def _forget(self, session_id: str) -> StoreError | None:
+        done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
+        self._hub.forget(session_id, lambda error: None if done.done() else done.set_result(error))
+        return await done
+
+    async def _forget_all(
+        self, principal: Principal, store: RunningStore, asked: PruneRequest, going: Iterable[Summary]
+    ) -> None:
+        """Delete sessions, and what was set aside as damaged before the same time.
+
+        Raises:
+            StoreError: If the store fails; what was deleted by then is gone.
+        """
+        waiting = [self._forget(summary.session_id) for summary in going]
+        for error in await asyncio.gather(*waiting):
+            if error is not None:
+                raise error
+        if asked.older_than_s is not None or asked.sessions is None:
+            older_than_s = asked.older_than_s
+            if older_than_s is None:
+                older_than_s = self._shell.limits.retention_s
+            await store.forget_damaged(time.time() - older_than_s, principal=principal.name)
+
+
+def _busy() -> Refusal:
+    return Refusal(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        ErrorCode.LIMIT,
+        "another import or backup is under way; try again when it is done",
+        (("retry-after", str(_BUSY_RETRY_S)),),
+    )
+
+
+async def _body(request: Request) -> bytes | None:
+    """All of it; `None` if it is too long."""
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > IMPORT_BYTES_MAX:
+            return None
+    return bytes(data)
+
+
+async def _chunks(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), _CHUNK_BYTES):
+        yield data[start : start + _CHUNK_BYTES]
+
+
+async def _file_chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
+    with file:
+        while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+            yield chunk
