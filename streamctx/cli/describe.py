@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from streamctx.cli.excerpt import Mark, excerpt
 from streamctx.cli.output import age_text, printable, styled
-from streamctx.cli.views import DocumentHead, DocumentView, SessionView
+from streamctx.cli.views import DocumentHead, DocumentView, HistoryView, PastMoment, SessionView
 from streamctx.wire.messages import (
     Cursor,
     DesignSelection,
@@ -17,7 +17,7 @@ from streamctx.wire.messages import (
     SupersedableEvent,
 )
 
-__all__ = ["describe_document", "describe_session"]
+__all__ = ["describe_document", "describe_history", "describe_moment", "describe_session"]
 
 _AROUND_IN_SESSION = 2
 _DIAGNOSTICS_MAX = 20
@@ -27,9 +27,8 @@ _SEVERITIES = {1: "error", 2: "warning", 3: "information", 4: "hint"}
 def describe_session(session: SessionView, texts: Mapping[int, DocumentView | None]) -> Iterator[str]:
     """Head, documents with a few lines around the person's places, design documents."""
     client = " ".join(filter(None, (session.client.name, session.client.version)))
-    state = "connected" if session.connected else "detached"
-    idle = age_text(session.idle_ms / 1000)
-    yield styled(f"{printable(client)}: {state}, last heard {idle} ago", bold=True)
+    idle = age_text(session.idle_s)
+    yield styled(f"{printable(client)}: {session.standing}, last heard {idle} ago", bold=True)
     yield f"session {session.session}, {session.offset} changes shown, {session.observers} observers"
     if session.workspace is not None:
         for folder in session.workspace.folders:
@@ -58,6 +57,44 @@ def describe_session(session: SessionView, texts: Mapping[int, DocumentView | No
             yield printable(f"   {selection.total} selected on page {selection.page}: {names}")
     if not session.documents and not session.designs:
         yield "nothing is open"
+
+
+def describe_history(history: HistoryView, *, now: float) -> Iterator[str]:
+    """One line a version, the newest first, then how far back they go."""
+    rows = [_moment_row(moment, now) for moment in history.versions]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)] if rows else []
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=False)]
+        yield "  ".join([*cells, *row[3:]]).rstrip()
+    older = history.count - len(history.versions)
+    if older:
+        yield f"and {older:,} older ones"
+    if history.complete:
+        yield "This is all since the session began."
+    elif history.since is not None:
+        yield f"What is kept begins {age_text(max(0.0, now - history.since))} ago."
+
+
+def describe_moment(moment: PastMoment, openings: Sequence[int], *, now: float) -> str:
+    """One line about a text of the past, and about others of the same version."""
+    _, age, length, note = _moment_row(moment, now)
+    line = f"version {moment.version} of {printable(moment.uri)}: {age}, {length}"
+    if note:
+        line += f", {note}"
+    others = [str(opened) for opened in openings if opened != moment.opened]
+    if others:
+        line += f"\nThat version was reached in other openings too: --opened {' or '.join(others)}"
+    return line
+
+
+def _moment_row(moment: PastMoment, now: float) -> tuple[str, str, str, str]:
+    age = "earlier" if moment.at is None else f"{age_text(max(0.0, now - moment.at))} ago"
+    notes = ["verified"] if moment.verified else []
+    if moment.stale:
+        notes.append("STALE: not the editor's text")
+    if moment.opened > 1:
+        notes.append(f"opening {moment.opened}")
+    return str(moment.version), age, f"{moment.length:,} characters", ", ".join(notes)
 
 
 def describe_document(

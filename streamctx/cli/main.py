@@ -20,11 +20,15 @@ __all__ = ["COMMANDS", "cli", "main"]
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("streamctx.cli.serve:command", "Run the server."),
     "demo": ("streamctx.cli.demo:command", "See a lossy connection lose nothing."),
-    "sessions": ("streamctx.cli.sessions:command", "List the sessions of a server."),
+    "sessions": (
+        "streamctx.cli.sessions:command",
+        "List sessions; prune, export and import what is stored.",
+    ),
     "show": ("streamctx.cli.show:command", "Show what is open in an editor, and where the person is."),
     "tail": ("streamctx.cli.tail:command", "Follow what editors push, one line an event."),
     "record": ("streamctx.cli.record:command", "Follow files on disk as an editor would, and record it."),
     "replay": ("streamctx.cli.replay:command", "Play a recording into a server."),
+    "backup": ("streamctx.cli.backup:command", "Copy all that is stored into a file."),
     "doctor": ("streamctx.cli.doctor:command", "Check this installation and the servers that run."),
     "debug": ("streamctx.cli.debug:command", "Look into what a server did."),
 }

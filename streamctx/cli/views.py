@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -16,15 +18,24 @@ from streamctx.wire.messages import ClientInfo, DesignOpen, SupersedableEvent, W
 __all__ = [
     "DocumentHead",
     "DocumentView",
+    "HistoryView",
     "NotFound",
+    "PastMoment",
+    "PastView",
     "SessionView",
     "fetch_document",
+    "fetch_history",
+    "fetch_session",
     "fetch_sessions",
+    "fetch_text_at",
     "find_by_prefix",
     "find_document",
     "name_of",
     "parse_sessions",
 ]
+
+
+T = TypeVar("T")
 
 
 class NotFound(StreamctxError):
@@ -63,25 +74,82 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str
     client: ClientInfo
-    role: str
     connected: bool
-    idle_ms: int
-    unit: Unit
-    offset: int
-    observers: int
-    documents: tuple[DocumentHead, ...]
+    live: bool = True
+    """False for one that is in the store alone, of which the fields below are not known."""
+    role: str = ""
+    idle_ms: int = 0
+    unit: Unit = Unit.UTF_16
+    offset: int = 0
+    observers: int = 0
+    documents: tuple[DocumentHead, ...] = ()
     workspace: Workspace | None = None
     designs: tuple[DesignOpen, ...] = ()
     presence: tuple[SupersedableEvent, ...] = ()
+    stored: bool = False
+    opened: float | None = None
+    changed: float | None = None
+    """When anything of it was last stored, in seconds since 1970."""
+    stored_bytes: int = 0
+
+    @property
+    def idle_s(self) -> float:
+        """How long nothing was heard of it; for one that is stored alone, nothing was stored."""
+        if self.live or self.changed is None:
+            return self.idle_ms / 1000
+        return max(0.0, time.time() - self.changed)
+
+    @property
+    def standing(self) -> str:
+        """Whether its client is there, in a word."""
+        if self.connected:
+            return "connected"
+        return "detached" if self.live else "stored"
+
+
+class PastMoment(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a document."""
+
+    version: int
+    at: float | None
+    opened: int
+    document: int
+    uri: str
+    length: int
+    bytes: int
+    verified: bool
+    stale: bool
+
+
+class PastView(PastMoment, frozen=True, kw_only=True):
+    """A version of a document with its text."""
+
+    session: str
+    openings: tuple[int, ...]
+    unit: Unit
+    lines: int
+    hash: str
+    text: str
+    language: str | None = None
+
+
+class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
+    """The versions of a document, the newest first; of `count` perhaps not all."""
+
+    session: str
+    complete: bool
+    since: float | None
+    count: int
+    versions: tuple[PastMoment, ...]
 
 
 def fetch_sessions(target: Target) -> list[object]:
-    """All sessions that the token may see, as the server tells them.
+    """All sessions that the token may see, live or stored, as the server tells them.
 
     Raises:
         RequestFailed: See `get_json`; also if the answer is not one of ours.
     """
-    match get_json(target, "/v1/sessions"):
+    match get_json(target, "/v1/sessions?stored=true"):
         case {"sessions": list(sessions)}:
             return sessions
         case _:
@@ -100,17 +168,79 @@ def parse_sessions(sessions: Sequence[object]) -> list[SessionView]:
         raise RequestFailed(f"the server tells its sessions in another way: {error}") from error
 
 
+def fetch_session(target: Target, session: SessionView) -> object:
+    """One session whole, as the server tells it; one that was only stored is recalled for that.
+
+    Raises:
+        RequestFailed: See `get_json`.
+    """
+    told = get_json(target, f"/v1/sessions/{quote(session.session, safe='')}", is_long=True)
+    if not isinstance(told, dict):
+        raise RequestFailed(f"{target.http_url} does not answer as a streamctx server does")
+    facts = {name: getattr(session, name) for name in ("live", "stored", "opened", "changed", "stored_bytes")}
+    return told | facts
+
+
+def fetch_text_at(
+    target: Target, session_id: str, document: str, *, version: int, opened: int | None
+) -> PastView:
+    """The text of a document at a version.
+
+    Args:
+        target: The server.
+        session_id: The session.
+        document: An alias or a URI.
+        version: Which version.
+        opened: In which opening, counted from the newest, 1; `None` for the newest that reached it.
+
+    Raises:
+        NotFound: If there is none; the message says what can be read back instead.
+        RequestFailed: See `get_json`.
+    """
+    query = f"?at={version}" if opened is None else f"?at={version}&opened={opened}"
+    return _converted(_past(target, _document_path(session_id, document) + query), PastView)
+
+
+def fetch_history(target: Target, session_id: str, document: str) -> HistoryView:
+    """The versions of a document that can be read back.
+
+    Raises:
+        NotFound: If nothing of it is kept.
+        RequestFailed: See `get_json`.
+    """
+    return _converted(_past(target, _document_path(session_id, document) + "/history"), HistoryView)
+
+
+def _past(target: Target, path: str) -> object:
+    try:
+        return get_json(target, path, is_long=True)
+    except RequestFailed as error:
+        # Whether nothing is stored at all, or not that.
+        if error.status in (404, 501) and error.told is not None:
+            raise NotFound(error.told) from error
+        raise
+
+
+def _document_path(session_id: str, document: str) -> str:
+    return f"/v1/sessions/{quote(session_id, safe='')}/documents/{quote(document, safe='')}"
+
+
+def _converted(told: object, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(told, kind)
+    except msgspec.ValidationError as error:
+        raise RequestFailed(f"the server tells its documents in another way: {error}") from error
+
+
 def fetch_document(target: Target, session_id: str, document: DocumentHead) -> DocumentView | None:
     """A document with its text; `None` if it has none yet or was closed meanwhile.
 
     Raises:
         RequestFailed: See `get_json`.
     """
-    path = f"/v1/sessions/{quote(session_id, safe='')}/documents/{document.document}"
     try:
-        return msgspec.convert(get_json(target, path), DocumentView)
-    except msgspec.ValidationError as error:
-        raise RequestFailed(f"the server tells its documents in another way: {error}") from error
+        told = get_json(target, _document_path(session_id, str(document.document)))
+        return _converted(told, DocumentView)
     except RequestFailed as error:
         if error.status == 404:
             return None

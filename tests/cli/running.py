@@ -33,13 +33,14 @@ class Home:
             "PYTHONUNBUFFERED": "1",
         }
 
-    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+    def run(self, *arguments: str, text: bool = True, **environ: str) -> subprocess.CompletedProcess[Any]:
+        """Run a command to its end; its output is bytes unless `text`."""
         return subprocess.run(
             [sys.executable, "-m", "streamctx", *arguments],
             env=self.environ | environ,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            text=text,
             timeout=_DEADLINE_S,
             check=False,
         )
@@ -74,6 +75,16 @@ class Home:
             if process.poll() is None:
                 server.stop()
         assert not ready_file.exists()
+
+    @contextlib.contextmanager
+    def serve_to_death(self, *arguments: str) -> Iterator[RunningServer]:
+        """Run a server that is killed, and leaves what it has not removed."""
+        ready_file = self.path / "ready.json"
+        with self.start("serve", "--port", "0", "--ready-file", str(ready_file), *arguments) as process:
+            wait_until(lambda: ready_file.exists() or process.poll() is not None)
+            yield RunningServer(self, process, json.loads(ready_file.read_text()))
+            process.kill()
+        ready_file.unlink(missing_ok=True)
 
 
 class RunningServer:

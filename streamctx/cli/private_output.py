@@ -1,0 +1,56 @@
+"""Files that commands write for their user alone, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from streamctx.errors import ConfigurationError
+
+__all__ = ["new_file"]
+
+
+@contextmanager
+def new_file(path: Path, *, force: bool) -> Iterator[Path]:
+    """Give a name for a file, beside `path`, that takes the name `path` at the end of the block.
+
+    The block makes it, with mode 0600. If it fails nothing is left.
+
+    Args:
+        path: The name in the end.
+        force: Whether a file that is there already is replaced.
+
+    Raises:
+        ConfigurationError: If a file is there, before or after the block.
+    """
+    if path.exists() and not force:
+        raise _in_the_way(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        yield temporary
+        _sync(temporary)
+        if force:
+            temporary.replace(path)
+        else:
+            # Unlike a rename it fails when the name was taken meanwhile.
+            os.link(temporary, path)
+    except FileExistsError as error:
+        raise _in_the_way(path) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def _in_the_way(path: Path) -> ConfigurationError:
+    return ConfigurationError(f"{path} exists already: name a new file, or give --force to replace it")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
