@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
+import shutil
 import stat
 import sys
 import time
@@ -20,7 +21,10 @@ from streamctx.cli.rest import RequestFailed, get_json
 from streamctx.cli.target import Target
 from streamctx.cli.tasks import run_async
 from streamctx.client.client import connect
-from streamctx.discovery import ServerRecord, list_servers
+from streamctx.discovery import ServerRecord, list_servers, state_directory
+from streamctx.engine.sqlite.library import StandardDatabase
+from streamctx.engine.sqlite.place import FILE_NAME, prepare
+from streamctx.engine.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from streamctx.errors import ConfigurationError, StreamctxError
 from streamctx.hub.hub import Hub
 from streamctx.hub.ports import Principal
@@ -51,6 +55,11 @@ EXTRAS = {"watch": ("watchfiles",)}
 
 _SELF_TEST_TIMEOUT_S = 10.0
 
+# Of a file of SQLite (https://sqlite.org/fileformat2.html#the_database_header).
+_HEAD_BYTES = 100
+
+_FREE_BYTES_MIN = 100_000_000
+
 # A clock before this release was made has never been set.
 _CLOCK_MIN_S = 1_735_689_600.0
 
@@ -73,6 +82,7 @@ def all_findings() -> list[Finding]:
         check_import_name,
         check_clock,
         check_token,
+        check_store,
         check_servers,
         check_loopback,
     )
@@ -155,6 +165,53 @@ def check_token() -> Iterator[Finding]:
         yield Finding("token file", "broken", str(error))
     else:
         yield _modes_of(path)
+
+
+def check_store() -> Iterator[Finding]:
+    """The store of a server that was told no other place, if there is one, and what reads it.
+
+    It is not opened: that would change it, and a server may have it.
+    """
+    yield Finding("sqlite", "ok", ".".join(map(str, StandardDatabase.version)))
+    directory = state_directory() / "data"
+    if not (directory / FILE_NAME).exists():
+        return
+    try:
+        path = prepare(directory)
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        used_bytes = sum(each.stat().st_size for each in directory.iterdir())
+        free_bytes = shutil.disk_usage(directory).free
+    except ConfigurationError as error:
+        yield Finding("store", "broken", str(error))
+        return
+    except OSError as error:
+        yield Finding("store", "broken", f"{directory} cannot be read: {error.strerror}")
+        return
+    fault = _fault_in_head(head, has_log=path.with_name(f"{FILE_NAME}-wal").exists())
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    where = f"{directory}, mode {mode:04o}, {used_bytes / 1e6:,.1f} MB, {free_bytes / 1e9:,.1f} GB are free"
+    if fault is not None:
+        yield Finding("store", "broken", f"{where}: {fault}")
+    elif free_bytes < _FREE_BYTES_MIN:
+        yield Finding("store", "warning", f"{where}: make room")
+    else:
+        yield Finding("store", "ok", where)
+
+
+def _fault_in_head(head: bytes, *, has_log: bool) -> str | None:
+    """What is wrong with a store, as far as the first bytes of its file tell."""
+    if len(head) < _HEAD_BYTES:
+        # It is all in the log still, if there is one, for as long as the server runs that began it.
+        return None if has_log else "the file is empty or cut off; restore a backup, or move it away"
+    version, application = (int.from_bytes(head[start : start + 4]) for start in (60, 68))
+    if not head.startswith(b"SQLite format 3\0"):
+        return "the file is no database; restore a backup, or move it away"
+    if application != APPLICATION_ID and not (has_log and application == 0):
+        return "the file is the database of another program"
+    if version > SCHEMA_VERSION:
+        return f"it was written by a newer streamctx (schema {version}, known is {SCHEMA_VERSION})"
+    return None
 
 
 def check_servers() -> Iterator[Finding]:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,49 @@ def test_running_server_is_asked(home: Home) -> None:
         assert message.startswith(server.ready["http_url"])
         assert message.endswith("health ok, token accepted")
         assert "mode 0600 in a directory of mode 0700" in found["token file"]["message"]
+
+
+@pytest.mark.e2e
+def test_the_store_is_looked_at_and_left_alone(home: Home) -> None:
+    directory = home.path / "state" / "streamctx" / "data"
+    assert "store" not in findings(home, status=0)
+    with home.serve():
+        message = findings(home, status=0)["store"]["message"]
+        assert message.startswith(f"{directory}, mode 0700, ")
+        assert " MB, " in message
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert findings(home, status=0)["store"]["status"] == "ok"
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    assert re.fullmatch(r"3\.\d+\.\d+", findings(home, status=0)["sqlite"]["message"])
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda store: store.parent.chmod(0o755), "run chmod 700 on it"),
+        (lambda store: store.chmod(0o640), "run chmod 600 on it"),
+        (lambda store: store.write_bytes(b""), "the file is empty or cut off"),
+        (lambda store: store.write_bytes(bytes(4096)), "the file is no database"),
+        (lambda store: patch(store, 68, 1), "the database of another program"),
+        (lambda store: patch(store, 60, 99), "a newer streamctx (schema 99, known is "),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_broken(
+    home: Home, harm: Callable[[Path], object], message: str
+) -> None:
+    with home.serve():
+        pass
+    harm(home.path / "state" / "streamctx" / "data" / "store.db")
+    found = findings(home, status=1)["store"]
+    assert found["status"] == "broken"
+    assert message in found["message"]
+
+
+def patch(path: Path, offset: int, number: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset : offset + 4] = number.to_bytes(4)
+    path.write_bytes(content)
 
 
 @pytest.mark.e2e
