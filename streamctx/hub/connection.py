@@ -245,7 +245,10 @@ class Connection:
         self._is_over = True
         self._abandon(now)
         self._hub.counts.failed += 1
-        logger.warning(
+        # That the store takes nothing is told once, and not for each who finds out.
+        is_ours = error.close_code is CloseCode.UNAVAILABLE
+        logger.log(
+            logging.INFO if is_ours else logging.WARNING,
             "connection %d of %s closed with %d: %s",
             self.info.connection_id,
             "nobody" if self._held is None else self._held.session.session_id,

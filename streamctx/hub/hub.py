@@ -87,7 +87,9 @@ class Hub:
             self.registry,
             limits=limits,
             budget=self.budget,
+            clock=lambda: self.now,
             jitter=jitter,
+            on_failed=self._failed,
             on_unsaved=self._unsaved,
             on_recalled=self.announce,
         )
@@ -303,16 +305,17 @@ class Hub:
         for observer in observers:
             self._flush(observer, now)
 
+    def _failed(self, error: StoreError) -> None:
+        """The store has failed for good: the process has to end, and says why."""
+        logger.info("the store has failed: %s", error)
+        if self.on_failure is not None:
+            self.on_failure(error)
+
     def _unsaved(self, held: Held, error: StoreError) -> None:
         """What a session has applied is not stored: only what is, is true, as after a restart."""
-        if error.is_fatal:
-            logger.critical("the store has failed: %s", error)
-            if self.on_failure is not None:
-                self.on_failure(error)
-            return
         if self.registry.get(held.session.session_id) is not held:
             return
-        logger.error("session %s was not stored: %s", held.session.session_id, error)
+        logger.info("session %s goes back to what is stored of it", held.session.session_id)
         owner, held.owner = held.owner, None
         if owner is not None:
             owner.fail(unavailable(error), self.now)

@@ -7,6 +7,7 @@ thread; what it leads to is the hub's business.
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Callable
 from typing import TypeAlias
@@ -23,6 +24,9 @@ from streamctx.limits import Limits
 __all__ = ["Recalled", "Storage", "unavailable"]
 
 logger = logging.getLogger("streamctx.server")
+
+_TOLD_EVERY_S = 60.0
+"""A store that is full stays that for a while, and every session and every attempt to come back finds out."""
 
 Recalled: TypeAlias = Held | Damaged | StoreError | None
 """A session that is live now; or why it is not: damaged, not at present, or not there at all."""
@@ -48,13 +52,17 @@ class Storage:
         *,
         limits: Limits,
         budget: TextBudget,
+        clock: Callable[[], float],
         jitter: Callable[[], float] = random.random,
+        on_failed: Callable[[StoreError], None],
         on_unsaved: Callable[[Held, StoreError], None],
         on_recalled: Callable[[ServerSession, float], None],
     ) -> None:
         """Store in `engine` what is in `registry`.
 
         Args:
+            clock: Monotonic seconds.
+            on_failed: Told that the store has failed for good, perhaps more than once.
             on_unsaved: Told of a session whose events could not be stored: it is ahead of the store.
             on_recalled: Told of a session that is live again, and the time.
         """
@@ -62,10 +70,14 @@ class Storage:
         self._registry = registry
         self._limits = limits
         self._budget = budget
+        self._clock = clock
         self._jitter = jitter
+        self._on_failed = on_failed
         self._on_unsaved = on_unsaved
         self._on_recalled = on_recalled
         self._recalls: dict[str, list[tuple[str | None, Callable[[Recalled], None]]]] = {}
+        self._told_at = -math.inf
+        self._is_refusing = False
 
     @property
     def is_on(self) -> bool:
@@ -95,7 +107,8 @@ class Storage:
 
     def _store_record(self, held: Held, lease: int, done: Done) -> None:
         def stored(error: StoreError | None) -> None:
-            if error is not None:
+            self._note(error)
+            if error is not None and not error.is_fatal:
                 # Nothing more of it can be stored until it is loaded again.
                 self._on_unsaved(held, error)
             done(error)
@@ -116,8 +129,12 @@ class Storage:
 
         def done(error: StoreError | None) -> None:
             if error is not None:
-                self._on_unsaved(held, error)
+                self._note(error)
+                if not error.is_fatal:
+                    self._on_unsaved(held, error)
                 return
+            if self._is_refusing:
+                self._note(None)
             session.journal_done()
             if not is_appending:
                 saved()
@@ -185,6 +202,8 @@ class Storage:
             self._engine.load(session_id, lambda loaded: self._loaded(session_id, loaded, now))
 
     def _loaded(self, session_id: str, loaded: Loaded, now: float) -> None:
+        if isinstance(loaded, StoreError):
+            self._note(loaded)
         recalled: Recalled = self._registry.get(session_id)
         waiting = self._recalls.pop(session_id)
         if recalled is None:
@@ -224,9 +243,27 @@ class Storage:
         self._on_recalled(session, now)
         return held
 
+    def _note(self, error: StoreError | None) -> None:
+        """Let the log tell that the store takes nothing, now and then, and that it takes something again.
+
+        A failure for good is told to the hub.
+        """
+        if error is not None and error.is_fatal:
+            self._on_failed(error)
+        elif error is None:
+            if self._is_refusing:
+                self._is_refusing = False
+                logger.warning("the store takes sessions again")
+        elif self._clock() >= self._told_at + _TOLD_EVERY_S:
+            self._told_at = self._clock()
+            self._is_refusing = True
+            logger.error("sessions cannot be stored, and their clients have to wait: %s", error)
+
     def _snapshot_done(self, error: StoreError | None) -> None:
         # Nothing depends on it: the journal is there still.
-        if error is not None:
+        if error is not None and error.is_fatal:
+            self._on_failed(error)
+        elif error is not None:
             logger.warning("the store could not be tidied: %s", error)
 
 

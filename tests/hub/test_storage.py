@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -481,6 +482,43 @@ def test_a_store_that_has_failed_for_good_is_told_to_the_process_and_nothing_is_
     raw.send(opened(), 1)
     assert [failure.is_fatal for failure in failures] == [True]
     assert all(ack.durable == 1 for ack in raw.of(Ack))
+
+
+def test_a_store_that_fails_at_a_handshake_is_told_to_the_process() -> None:
+    disk = Disk()
+    failures: list[StoreError] = []
+    stage = Stage(engine=disk, on_failure=failures.append)
+    disk.error = StoreError("input/output error", is_fatal=True)
+    stage.raw().hello()
+    assert [failure.is_fatal for failure in failures] == [True]
+
+
+def test_a_full_store_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raws = [stage.joined() for _ in range(3)]
+    disk.error = StoreError("the disk is full", is_fatal=False)
+    for raw in raws:
+        raw.send(opened(), 1)
+        assert raw.closed_with == CloseCode.UNAVAILABLE
+    for _ in range(3):
+        assert stage.raw().hello() is None
+    disk.error = None
+    for _ in range(3):
+        assert stage.raw().hello() is not None
+    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(told) == 2
+    assert "the disk is full" in told[0]
+    assert "again" in told[1]
+
+
+def test_a_store_that_stays_full_is_logged_every_minute(caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    disk.error = StoreError("the disk is full", is_fatal=False)
+    for stage.now in (0.0, 1.0, 59.9, 60.0, 61.0, 120.0):
+        assert stage.raw().hello() is None
+    assert sum(record.levelno >= logging.WARNING for record in caplog.records) == 3
 
 
 @pytest.mark.parametrize("is_owner", [True, False])
