@@ -328,6 +328,8 @@ class SqliteEngine:
             pass
 
     def _upkeep(self, *, is_idle: bool) -> bool:
+        if self._store.has_failed:
+            return False
         try:
             return self._store.upkeep(is_idle=is_idle, is_wanted=lambda: bool(self._queue))
         except StoreError:

@@ -83,6 +83,11 @@ class SqliteStore:
         self._management = Management(database, self._sessions, self._writer, self._reader, self._upkeep)
         self._begin_run(run)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it can never store anything again."""
+        return self._broken is not None
+
     @classmethod
     def open(
         cls,
