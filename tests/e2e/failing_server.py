@@ -19,13 +19,15 @@ import time
 from collections.abc import Sequence
 
 from streamctx.cli.main import main
-from streamctx.engine.sqlite import store, upkeep
+from streamctx.engine.sqlite import store
 from streamctx.engine.sqlite.library import DatabaseError, Row, StandardDatabase, Value
 from streamctx.engine.sqlite.store import SqliteStore
+from streamctx.engine.sqlite.upkeep import Thresholds
 
 __all__: list[str] = []
 
 _DURING_S = 0.0002
+_THRESHOLDS = Thresholds(checkpoint_bytes=1 << 20, flush_rows=500, sweep_rows_min=100)
 
 
 def _die() -> None:
@@ -65,16 +67,9 @@ class _FailPoint:
 
 def _hurry() -> None:
     """Let everything that is rare be frequent."""
-    for module, name, value in (
-        (store, "_SNAPSHOT_ROWS", 40),
-        (upkeep, "_SWEEP_ROWS_MIN", 100),
-        (upkeep, "_SWEEP_STEP_ROWS", 32),
-        (upkeep, "_CHECKPOINT_BYTES", 1 << 20),
-        (upkeep, "_FLUSH_ROWS", 500),
-    ):
-        assert hasattr(module, name), name
-        setattr(module, name, value)
-    opened = functools.partial(SqliteStore.open, history_s=0.0)
+    assert hasattr(store, "_SNAPSHOT_ROWS")
+    store._SNAPSHOT_ROWS = 40
+    opened = functools.partial(SqliteStore.open, history_s=0.0, thresholds=_THRESHOLDS)
     SqliteStore.open = staticmethod(opened)  # type: ignore[method-assign]
 
 

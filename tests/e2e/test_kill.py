@@ -9,13 +9,10 @@ import asyncio
 import contextlib
 import os
 import random
-import shutil
 import signal
-import socket
 import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,20 +21,16 @@ import pytest
 from streamctx.engine.sqlite.library import StandardDatabase
 from streamctx.engine.sqlite.schema import MIGRATIONS
 from streamctx.limits import DEFAULT_LIMITS
-from tests.chaos.editing import Editor, converge, editors
-from tests.chaos.process import EarlyExit, ServerProcess, server_process
+from tests.chaos.editing import converge
+from tests.chaos.process import EarlyExit
 from tests.chaos.report import report
-from tests.e2e.stored import Kept, read_store
+from tests.e2e.site import EDITORS, Site, load, resumed, resumes, site_at
 
 __all__: list[str] = []
 
 _IS_LONG = "STREAMCTX_KILL_ROUNDS" in os.environ
 _ROUNDS = int(os.environ.get("STREAMCTX_KILL_ROUNDS", "12"))
 _SEED = int(os.environ.get("STREAMCTX_KILL_SEED") or random.randrange(1 << 32))
-_EDITORS = 6
-_KEYSTROKE_S = 0.004
-_PASTED_CHARACTERS = (20_000, 200_000)
-_RESUMED_S_MAX = 20.0
 _DEATH_S_MAX = 10.0
 
 _Point: TypeAlias = tuple[str, str, int]
@@ -51,135 +44,7 @@ pytestmark = [
 ]
 
 
-@dataclass
-class _Site:
-    """Where server after server runs: the same data, port and token; and clients that know all that."""
-
-    home: Path
-    port: int
-    token: str = "a-token-of-more-than-enough-characters"
-    found: Sequence[Editor] = ()
-    epochs: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def data(self) -> Path:
-        return self.home / "data"
-
-    @property
-    def log(self) -> str:
-        return (self.home / "server.log").read_text()
-
-    def server(
-        self, *fault: str, may_fail: bool = False
-    ) -> contextlib.AbstractAsyncContextManager[ServerProcess]:
-        """Run the next one; with `fault` it dies as `tests.e2e.failing_server` says."""
-        return server_process(
-            self.home,
-            port=self.port,
-            module=("tests.e2e.failing_server", *fault) if fault else ("streamctx",),
-            options=(
-                *("--data", str(self.data), "--token-file", str(self.home / "token")),
-                *("--log-level", "info"),
-            ),
-            may_fail=may_fail,
-        )
-
-    def ready_at(self) -> float:
-        """When the present server began to listen, in seconds since 1970."""
-        return (self.home / "ready.json").stat().st_mtime
-
-    def left(self) -> Path:
-        """A copy of what a dead server has left."""
-        copy = self.home / f"left-{time.monotonic_ns()}"
-        shutil.copytree(self.data, copy)
-        return copy
-
-    def verify(self, left: Path, acknowledged: dict[str, int]) -> dict[str, Kept]:
-        """See that what a dead server has left is all that it had acknowledged, once, and nothing else."""
-        kept = read_store(left)
-        shutil.rmtree(left)
-        for editor in self.found:
-            session = editor.client.session_id
-            if session is None:
-                continue
-            found = kept[session]
-            assert found.expected >= acknowledged[editor.name], f"{editor.name}: acknowledged, and lost"
-            assert self.epochs.setdefault(session, found.epoch) == found.epoch
-            for uri, copy in found.copies.items():
-                assert editor.had(uri, copy), f"{editor.name} never had {copy.version} of {uri}"
-            for numbers in (found.sequences, *found.versions.values()):
-                assert list(numbers) == sorted(set(numbers)), f"{editor.name}: doubled"
-        return kept
-
-    @property
-    def has_sessions(self) -> bool:
-        return any(editor.client.session_id for editor in self.found)
-
-    def acknowledged(self) -> dict[str, int]:
-        return {editor.name: editor.client.session.acknowledged for editor in self.found}
-
-
-@contextlib.asynccontextmanager
-async def _site(home: Path) -> AsyncIterator[_Site]:
-    """A site with editors, which find the server as soon as there is one."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        site = _Site(home, free.getsockname()[1])
-    (home / "token").write_text(site.token)
-    (home / "token").chmod(0o600)
-    url = f"ws://127.0.0.1:{site.port}/v1/stream"
-    async with editors(url, site.token, _EDITORS, limits=DEFAULT_LIMITS) as site.found:
-        yield site
-
-
-async def _work(editor: Editor, is_over: asyncio.Event) -> None:
-    """Type fast, open and close documents, and paste large texts."""
-    while not is_over.is_set():
-        editor.step()
-        chance = editor.random.random()
-        if chance < 0.005:
-            await editor.turn_over()
-        elif chance < 0.01:
-            editor.paste(editor.random.choice(_PASTED_CHARACTERS))
-        await asyncio.sleep(editor.random.uniform(0.5, 1.5) * _KEYSTROKE_S)
-
-
-@contextlib.asynccontextmanager
-async def _load(found: Sequence[Editor]) -> AsyncIterator[None]:
-    """All work while the block runs."""
-    is_over = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        for editor in found:
-            group.create_task(_work(editor, is_over))
-        try:
-            yield
-        finally:
-            is_over.set()
-
-
-async def _resumed(site: _Site, before: Sequence[int | None]) -> list[float]:
-    """Wait until all have resumed that had a connection; how long after the server was ready each did."""
-    took: list[float] = []
-    waiting = [(editor, count) for editor, count in zip(site.found, before, strict=True) if count is not None]
-    async with asyncio.timeout(_RESUMED_S_MAX):
-        while waiting:
-            now = time.time()
-            done = [item for item in waiting if item[0].client.session.resumes > item[1]]
-            took += [now - site.ready_at()] * len(done)
-            waiting = [item for item in waiting if item not in done]
-            await asyncio.sleep(0.005)
-    return took
-
-
-def _resumes(site: _Site) -> list[int | None]:
-    """How often those that have a connection have resumed; the others are away for longer."""
-    return [
-        editor.client.session.resumes if editor.client.status == "connected" else None
-        for editor in site.found
-    ]
-
-
-def _check_end(site: _Site, sessions: Sequence[str | None]) -> None:
+def _check_end(site: Site, sessions: Sequence[str | None]) -> None:
     """See that every client has the session that it had, and was never told to begin anew."""
     assert [editor.client.session_id for editor in site.found] == sessions
     assert all(editor.client.counters.resets == 0 for editor in site.found)
@@ -192,14 +57,14 @@ async def test_kill_9_loses_and_doubles_nothing(tmp_path: Path) -> None:
     chance = random.Random(_SEED)
     took: list[float] = []
     down: list[float] = []
-    async with _site(tmp_path) as site, contextlib.AsyncExitStack() as stack:
+    async with site_at(tmp_path) as site, contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(site.server())
         await converge(site.found, server.arena, [], within_s=10)
         sessions = [editor.client.session_id for editor in site.found]
         for _ in range(_ROUNDS):
-            async with _load(site.found):
+            async with load(site.found):
                 await asyncio.sleep(chance.uniform(0.0, 0.6))
-                acknowledged, before = site.acknowledged(), _resumes(site)
+                acknowledged, before = site.acknowledged(), resumes(site)
                 killed_at = time.time()
                 server.send_signal(signal.SIGKILL)
                 assert await server.exit_status() == -signal.SIGKILL
@@ -210,7 +75,7 @@ async def test_kill_9_loses_and_doubles_nothing(tmp_path: Path) -> None:
                     # Before all are back.
                     site.verify(left, acknowledged)
                     continue
-                took += await _resumed(site, before)
+                took += await resumed(site, before)
             await converge(site.found, server.arena, [], within_s=10)
             site.verify(left, acknowledged)
         await converge(site.found, server.arena, [], within_s=10)
@@ -287,7 +152,7 @@ def _some(points: list[_Point]) -> list[_Point]:
     return [points[index] for index in sorted(chosen)]
 
 
-async def _run_to_death(site: _Site, point: _Point) -> None:
+async def _run_to_death(site: Site, point: _Point) -> None:
     """Run a server that dies at a point: while it starts, or under the load that there is."""
     moment, statement, count = point
     acknowledged = site.acknowledged()
@@ -307,7 +172,7 @@ async def _run_to_death(site: _Site, point: _Point) -> None:
         site.verify(site.left(), acknowledged)
 
 
-async def _go_on(site: _Site) -> list[str | None]:
+async def _go_on(site: Site) -> list[str | None]:
     """Run a good server on what there is, until it is killed: all is as the clients have it.
 
     Returns:
@@ -315,7 +180,7 @@ async def _go_on(site: _Site) -> list[str | None]:
     """
     async with site.server() as server:
         await converge(site.found, server.arena, [], within_s=10)
-        async with _load(site.found):
+        async with load(site.found):
             await asyncio.sleep(0.3)
             acknowledged = site.acknowledged()
             server.send_signal(signal.SIGKILL)
@@ -326,7 +191,7 @@ async def _go_on(site: _Site) -> list[str | None]:
 
 async def test_killed_while_it_starts_it_starts_again(tmp_path: Path) -> None:
     report("kill -9 at fail points", seed=_SEED)
-    async with _site(tmp_path) as site:
+    async with site_at(tmp_path) as site:
         for point in _some(_CREATING):
             await _run_to_death(site, point)
         sessions = await _go_on(site)
@@ -341,9 +206,9 @@ async def test_killed_while_it_starts_it_starts_again(tmp_path: Path) -> None:
 
 async def test_killed_while_it_tidies_it_has_lost_nothing(tmp_path: Path) -> None:
     report("kill -9 at fail points", seed=_SEED)
-    async with _site(tmp_path) as site:
+    async with site_at(tmp_path) as site:
         sessions = await _go_on(site)
-        async with _load(site.found):
+        async with load(site.found):
             for point in _some(_RUNNING):
                 await _run_to_death(site, point)
         assert await _go_on(site) == sessions
@@ -351,11 +216,11 @@ async def test_killed_while_it_tidies_it_has_lost_nothing(tmp_path: Path) -> Non
 
 
 async def test_sigterm_under_load_leaves_nothing_to_be_found_out(tmp_path: Path) -> None:
-    async with _site(tmp_path) as site:
+    async with site_at(tmp_path) as site:
         sessions = await _go_on(site)
         async with site.server() as server:
-            await _resumed(site, [0] * _EDITORS)
-            async with _load(site.found):
+            await resumed(site, [0] * EDITORS)
+            async with load(site.found):
                 await asyncio.sleep(0.5)
                 server.send_signal(signal.SIGTERM)
                 assert await server.exit_status(DEFAULT_LIMITS.drain_s) == 0
