@@ -98,7 +98,9 @@ class Workload:
             self.directory,
             durability=self.durability,
             history_s=30.0,
-            thresholds=Thresholds(checkpoint_bytes=200_000, flush_rows=40, sweep_rows_min=10),
+            thresholds=Thresholds(
+                checkpoint_bytes=200_000, flush_rows=40, sweep_rows_min=10, ballast_bytes=4096
+            ),
             clock=lambda: self.now,
             database=lambda path: ApswDatabase(path, vfs=disk.name),
         )
@@ -153,7 +155,7 @@ def judge(cut: Cut, history: Sequence[Model], source: Path, directory: Path) -> 
         file = directory / Path(path).relative_to(source)
         file.touch(mode=0o600)
         file.write_bytes(content)
-    store = SqliteStore.open(directory)
+    store = SqliteStore.open(directory, thresholds=Thresholds(ballast_bytes=4096))
     found: dict[str, StoredSession] = {}
     for summary in store.summaries():
         loaded = store.load(summary.session_id)

@@ -107,7 +107,9 @@ class Life:
             clock=lambda: self.now,
             monotonic=lambda: self.now,
             database=lambda path: ApswDatabase(path, vfs=self.disk.name),
-            thresholds=Thresholds(checkpoint_bytes=30_000, flush_rows=3, sweep_rows_min=2),
+            thresholds=Thresholds(
+                checkpoint_bytes=30_000, flush_rows=3, sweep_rows_min=2, ballast_bytes=4096
+            ),
         )
 
     def _close(self, store: SqliteStore) -> None:
@@ -193,7 +195,7 @@ def test_after_any_failed_write_or_sync_nothing_is_acknowledged_and_nothing_is_l
         if life.fatal is None:
             silent.append(what)
         # Not even closing copies a log of which nobody knows what the disk has of it.
-        gc.collect()
+        gc.collect(1)
         assert life.quiet_since in {None, len(life.calls)}
         for _ in range(2):
             cut = Cut(life.disk.cut(chance), life.acknowledged, what)

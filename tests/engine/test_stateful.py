@@ -46,7 +46,9 @@ class Stores(RuleBasedStateMachine):
             Path(self.place.name) / "data",
             history_s=HISTORY_S,
             clock=lambda: self.now,
-            thresholds=Thresholds(checkpoint_bytes=50_000, flush_rows=7, sweep_rows_min=3),
+            thresholds=Thresholds(
+                checkpoint_bytes=50_000, flush_rows=7, sweep_rows_min=3, ballast_bytes=4096
+            ),
         )
 
     @rule(name=names, epoch=epochs)

@@ -11,8 +11,6 @@ from streamctx.engine.base import StoreError
 
 __all__ = ["Ballast", "Quotas", "Room"]
 
-# Enough for the log of a deletion; no more than anyone would miss.
-_BALLAST_BYTES = 1 << 20
 _BALLAST_NAME = "ballast"
 # Writes are tried again this long after one found no room.
 _RETRY_AFTER_S = 1.0
@@ -21,8 +19,9 @@ _RETRY_AFTER_S = 1.0
 class Ballast:
     """A file that is there to be deleted when the disk is full, so that something can be cleaned up then."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, byte_count: int) -> None:
         self._path = directory / _BALLAST_NAME
+        self._byte_count = byte_count
 
     def release(self) -> None:
         """Give its room back."""
@@ -36,11 +35,14 @@ class Ballast:
         try:
             space = os.statvfs(self._path.parent)
             # Not the last bytes: those are for what is to be stored.
-            if space.f_bavail * space.f_frsize < 4 * _BALLAST_BYTES:
+            if space.f_bavail * space.f_frsize < 2 * self._byte_count:
                 return False
             descriptor = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(bytes(_BALLAST_BYTES))
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, self._byte_count)
+                else:
+                    file.write(bytes(self._byte_count))
         except OSError:
             self.release()
             return False
@@ -53,8 +55,8 @@ class Room:
     While it is, writes fail at once, but one a second is tried.
     """
 
-    def __init__(self, directory: Path, monotonic: Callable[[], float]) -> None:
-        self._ballast = Ballast(directory)
+    def __init__(self, directory: Path, monotonic: Callable[[], float], *, ballast_bytes: int) -> None:
+        self._ballast = Ballast(directory, ballast_bytes)
         self._monotonic = monotonic
         self._try_at: float | None = None
         self._has_ballast = self._ballast.restore()
@@ -82,6 +84,9 @@ class Room:
     def run_out(self) -> None:
         """A write has found no room."""
         self._try_at = self._monotonic() + _RETRY_AFTER_S
+
+    def release_ballast(self) -> None:
+        """Give room to what makes room; to nothing else, or there would be none when it is needed."""
         self._ballast.release()
         self._has_ballast = False
 

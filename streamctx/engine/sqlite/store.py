@@ -62,7 +62,7 @@ class SqliteStore:
         self._database = database
         self._broken: StoreError | None = None
         self._is_closed = False
-        self._room = Room(directory, monotonic)
+        self._room = Room(directory, monotonic, ballast_bytes=thresholds.ballast_bytes)
         meta = opening.read_meta(database)
         self.store_id = meta.store_id
         """Random; another one means that nothing of what clients know is stored here."""
@@ -160,18 +160,10 @@ class SqliteStore:
         Returns:
             An error for each that failed, alone or with all others; `None` for each that is safe.
         """
-        error = self._refusal(operations)
-        if error is None:
-            try:
-                results = self._writer.write(operations)
-            except DatabaseError as failure:
-                error = self._failure(failure)
-            else:
-                if self._room.is_full:
-                    _LOG.warning("there is room on the disk again")
-                    self._room.recover()
-                return results
-        return self._writer.fail(operations, error)
+        if all(isinstance(operation, Forget) for operation in operations):
+            return self._write_deletions(operations)
+        error = self._room.refusal()
+        return self._write(operations) if error is None else self._writer.fail(operations, error)
 
     def fence(self, record: SessionRecord) -> None:
         """Store a record, as `Engine.fence`.
@@ -277,7 +269,7 @@ class SqliteStore:
         Raises:
             StoreError: If not all of them are.
         """
-        return self._guarded(
+        return self._deletion(
             lambda: self._management.prune(before, principal=principal, is_live=is_live, count_max=count_max)
         )
 
@@ -359,6 +351,7 @@ class SqliteStore:
                 raise
             # The ballast has room enough for this, and then what is stored can be read at least.
             self._room.run_out()
+            self._room.release_ballast()
             self._upkeep.transact(begin)
 
     def _write_one(self, operation: Write) -> None:
@@ -366,13 +359,48 @@ class SqliteStore:
         if error is not None:
             raise error
 
-    def _refusal(self, operations: Sequence[Write]) -> StoreError | None:
+    def _write(self, operations: Sequence[Write]) -> list[StoreError | None]:
         if self._broken is not None or self._is_closed:
-            return self._broken or _closed()
-        if all(isinstance(operation, Forget) for operation in operations):
-            # What makes room is tried even when there is none: the log may find enough of it.
-            return None
-        return self._room.refusal()
+            return self._writer.fail(operations, self._broken or _closed())
+        try:
+            results = self._writer.write(operations)
+        except DatabaseError as failure:
+            return self._writer.fail(operations, self._failure(failure))
+        if self._room.is_full:
+            _LOG.warning("there is room on the disk again")
+            self._room.recover()
+        return results
+
+    def _write_deletions(self, operations: Sequence[Write]) -> list[StoreError | None]:
+        def write() -> list[StoreError | None]:
+            results = self._writer.write(operations)
+            self._room.recover()
+            return results
+
+        try:
+            return self._deletion(write)
+        except StoreError as error:
+            return self._writer.fail(operations, error)
+
+    def _deletion(self, delete: Callable[[], _T]) -> _T:
+        """Delete something, if need be with the room that is kept for that."""
+        if not self._room.is_full:
+            try:
+                return self._guarded(delete)
+            except StoreError as error:
+                if error.is_fatal or not self._room.is_full:
+                    raise
+        self._demand_whole()
+        self._room.release_ballast()
+        self._shorten_log()
+        # To overwrite what is deleted would take as much of the log. Its pages are the next to be used again.
+        self._guarded(lambda: self._database.execute("PRAGMA secure_delete = FAST"))
+        try:
+            return self._guarded(delete)
+        finally:
+            if self._broken is None:
+                self._guarded(lambda: self._database.execute("PRAGMA secure_delete = ON"))
+                self._shorten_log()
 
     def _demand_whole(self) -> None:
         if self._broken is not None or self._is_closed:

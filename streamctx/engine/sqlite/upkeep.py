@@ -31,7 +31,7 @@ _CHECK_PAGES_MAX = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """When deferred work is due even under load."""
+    """When deferred work is due even under load, and what is kept for when the disk is full."""
 
     checkpoint_bytes: int = 1000 * 4096
     """Of the log, before it is copied into the file.
@@ -41,6 +41,11 @@ class Thresholds:
     """
     flush_rows: int = 50_000
     """Rows that a start has to read at most; it takes about 100 ms."""
+    ballast_bytes: int = 8 << 20
+    """More than the log holds before it is copied into the file.
+
+    With so much room it can be copied, and be written again from its beginning, without a byte more.
+    """
     sweep_rows_min: int = 8192
     """Rows that can go, before a sweep deletes them; they have to be as many as those that stay, too."""
 
