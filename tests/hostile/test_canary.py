@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,94 +12,26 @@ import pytest
 
 from streamctx.server.embedding import serve
 from streamctx.vocabulary import Encoding
-from streamctx.wire.changes import Change
 from streamctx.wire.messages import (
     Close,
-    Cursor,
     DesignClose,
-    DesignNode,
-    DesignOpen,
-    DesignPage,
-    DesignSelection,
-    DesignTool,
-    Diagnostic,
-    Diagnostics,
-    Edit,
-    Event,
     Focus,
-    Mention,
     Open,
     Part,
     Resume,
-    Save,
-    Selection,
-    Snapshot,
-    State,
     Subscribe,
     Synced,
-    Version,
-    Viewport,
     Workspace,
 )
 from tests.hostile.arena import LIMITS, Arena, log_faults, neighbour
+from tests.hostile.canaries import CANARY, Canaries, design_of, events_of
 from tests.hostile.raw import HELLO, Closed, Raw, hash_of, opening
 
 __all__: list[str] = []
 
 pytestmark = pytest.mark.asyncio
 
-_CANARY = re.compile(r"C4N4RY-[a-z]+-\d+")
 _SHOWN = "shown-to-all"
-
-
-class Canaries:
-    """Strings that occur nowhere else; `kind` says where one was planted."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def new(self, kind: str) -> str:
-        self._count += 1
-        return f"C4N4RY-{kind}-{self._count:04}"
-
-
-def _events(alias: int, canaries: Canaries) -> Iterator[Event]:
-    """Every kind of event about a document that was refused."""
-    text = canaries.new("text")
-    yield Edit(document=alias, base=1, version=2, changes=(Change(0, 0, 0, 0, canaries.new("edit")),))
-    yield Cursor(document=alias, version=1, position=(0, 0), view=canaries.new("cursor"))
-    yield Selection(document=alias, version=1, ranges=((0, 0, 0, 1),), view=canaries.new("selection"))
-    yield Viewport(document=alias, version=1, first_line=0, last_line=0, view=canaries.new("viewport"))
-    yield Focus(document=alias, view=canaries.new("focus"))
-    item = Diagnostic(
-        range=(0, 0, 0, 1), severity=1, message=canaries.new("message"), source=canaries.new("source")
-    )
-    yield Diagnostics(document=alias, version=1, items=(item,))
-    yield State(document=alias, dirty=True, language=canaries.new("language"))
-    yield Mention(
-        document=alias, version=1, range=(0, 0, 0, 1), text=canaries.new("mention"), note=canaries.new("note")
-    )
-    yield Save(document=alias, version=1)
-    yield Version(document=alias, version=1, length=1, hash=canaries.new("hash"), cause=canaries.new("cause"))
-    yield Snapshot(document=alias, version=3, length=len(text), hash=hash_of(text), text=text)
-    yield Snapshot(document=alias, version=4, length=len(text), hash=hash_of(text), parts=1)
-    yield Part(document=alias, version=4, index=0, text=text)
-    node = DesignNode(
-        id=canaries.new("id"), kind="k", name=canaries.new("name"), text=canaries.new("nodetext")
-    )
-    yield DesignSelection(document=alias, page=canaries.new("page"), nodes=(node,), total=1)
-
-
-def _design(alias: int, uri: str, file_name: str, canaries: Canaries) -> DesignOpen:
-    page = DesignPage(id=canaries.new("pageid"), name=canaries.new("pagename"), order=0)
-    return DesignOpen(
-        document=alias,
-        uri=uri,
-        tool=DesignTool(name=canaries.new("tool")),
-        file_name=file_name,
-        pages=(page,),
-        capture="file",
-    )
 
 
 async def _read_all(raw: Raw, frames: list[bytes], resume: asyncio.Event) -> None:
@@ -167,19 +97,21 @@ async def test_canaries_of_excluded_documents_come_out_nowhere(
                 number = await raw.push(opening(alias, text, uri=name))
                 error = await raw.error(number)
                 assert (error.code, error.document) == ("excluded", alias)
-                assert not _CANARY.search(error.message)
-                await raw.push(*_events(alias, canaries))
+                assert not CANARY.search(error.message)
+                await raw.push(*events_of(alias, canaries))
             for alias, uri, file_name in (
                 (50, f"figma:///{canaries.new('path')}/.env.design", "x"),
                 (51, f"figma:///{canaries.new('path')}", f".env.{canaries.new('file')}"),
             ):
-                number = await raw.push(_design(alias, uri, file_name, canaries))
+                number = await raw.push(design_of(alias, uri, file_name, canaries))
                 assert (await raw.error(number)).code == "excluded"
-                await raw.push(*_events(alias, canaries), DesignClose(document=alias, reason="plugin_closed"))
+                await raw.push(
+                    *events_of(alias, canaries), DesignClose(document=alias, reason="plugin_closed")
+                )
 
             # Everything about an alias comes ahead of the open that is refused.
             first = next(raw.numbers)
-            ahead = [raw.frame_of(event, sequence=next(raw.numbers)) for event in _events(60, canaries)]
+            ahead = [raw.frame_of(event, sequence=next(raw.numbers)) for event in events_of(60, canaries)]
             await raw.send_frames(*ahead)
             refused = opening(60, canaries.new("text"), uri=f"/{canaries.new('path')}/.env")
             await raw.send(refused, sequence=first)
@@ -188,7 +120,7 @@ async def test_canaries_of_excluded_documents_come_out_nowhere(
             # An alias that was shown, and is now another document's.
             await raw.push(opening(61, _SHOWN))
             uri = f"/{canaries.new('path')}/.env"
-            number = await raw.push(opening(61, canaries.new("text"), uri=uri), *_events(61, canaries))
+            number = await raw.push(opening(61, canaries.new("text"), uri=uri), *events_of(61, canaries))
 
             # In parts, with what the open itself says.
             whole = canaries.new("text")
@@ -204,7 +136,7 @@ async def test_canaries_of_excluded_documents_come_out_nowhere(
                     encoding=canaries.new("encoding"),
                 ),
                 Part(document=62, version=1, index=0, text=whole),
-                *_events(62, canaries),
+                *events_of(62, canaries),
             )
             last = await raw.push(opening(101, _SHOWN), Focus(document=1, view=canaries.new("focus")))
             errors_before = len(raw.errors)
@@ -257,7 +189,7 @@ async def test_canaries_of_excluded_documents_come_out_nowhere(
     assert _SHOWN.encode() in surfaces["frames"]
     assert json.loads(surfaces["/v1/sessions"])["sessions"]
     found = {
-        name: sorted(set(_CANARY.findall(content.decode("utf-8", "replace"))))
+        name: sorted(set(CANARY.findall(content.decode("utf-8", "replace"))))
         for name, content in surfaces.items()
     }
     assert {name: canaries for name, canaries in found.items() if canaries} == {}
