@@ -24,8 +24,11 @@ from streamctx.server.stored import StoredEndpoints
 
 __all__ = ["FEATURES", "create_app"]
 
-FEATURES = ("stream", "sessions", "history", "store", "metrics")
+FEATURES = ("stream", "sessions", "metrics")
 """What `/version` says can be used."""
+
+STORE_FEATURES = ("history", "store")
+"""The same where there is a store."""
 
 
 def create_app(shell: Shell, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
@@ -78,7 +81,7 @@ class _Endpoints:
                 "version": __version__,
                 "protocols": [PROTOCOL_VERSION],
                 "subprotocols": list(SUBPROTOCOLS),
-                "features": list(FEATURES),
+                "features": [*FEATURES, *(() if self._shell.store is None else STORE_FEATURES)],
             }
         )
 

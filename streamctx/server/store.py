@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
+import time
 from pathlib import Path
 from typing import IO
 
@@ -14,6 +15,7 @@ from streamctx.engine.sqlite.engine import SqliteEngine
 from streamctx.engine.sqlite.store import SqliteStore
 from streamctx.errors import ConfigurationError
 from streamctx.server.config import ServerConfig
+from streamctx.server.logs import logger
 from streamctx.server.private_files import make_private_directory
 
 __all__ = ["ServedStore", "data_directory", "open_engine", "served_store"]
@@ -96,7 +98,13 @@ def open_engine(config: ServerConfig) -> SqliteEngine | None:
     assert config.durability != "none"
     if config.data is None:
         make_private_directory(state_directory())
-    return SqliteEngine(SqliteStore.open(data_directory(config), durability=config.durability))
+    store = SqliteStore.open(data_directory(config), durability=config.durability)
+    try:
+        # Sessions that are past retention go while the server runs; of these nobody else would think.
+        store.prune(time.time() - config.limits.retention_s, is_live=_EverySession())
+    except StoreError as error:
+        logger.warning("what was set aside as damaged could not be deleted: %s", error)
+    return SqliteEngine(store)
 
 
 def served_store(engine: SqliteEngine | None, config: ServerConfig) -> ServedStore | None:

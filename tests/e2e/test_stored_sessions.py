@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import socket
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +27,7 @@ from streamctx.limits import DEFAULT_LIMITS, Limits
 from streamctx.server.config import ServerConfig
 from streamctx.server.serve import Server, serve
 from streamctx.server.store import open_engine, served_store
+from streamctx.server.stored import IMPORT_BYTES_MAX, IMPORT_PATH
 
 __all__: list[str] = []
 
@@ -185,6 +189,21 @@ async def test_a_session_whose_rows_were_damaged_is_gone_once_and_then_unknown(t
     database = sqlite3.connect(tmp_path / "data" / "store.db")
     assert database.execute("SELECT count(*) FROM quarantine").fetchone() == (0,)
     database.close()
+
+
+async def test_what_was_set_aside_goes_when_it_is_past_retention(tmp_path: Path) -> None:
+    session_id = await stored_session(tmp_path / "data")
+    database = sqlite3.connect(tmp_path / "data" / "store.db", isolation_level=None)
+    database.execute("UPDATE journal SET payload = x'00'")
+    database.close()
+    async with running(tmp_path / "data") as after:
+        assert (await after.ask(f"/v1/sessions/{session_id}")).status == 410
+    for retention_s, count in ((3600.0, 1), (0.001, 0)):
+        async with running(tmp_path / "data", limits=replace(DEFAULT_LIMITS, retention_s=retention_s)):
+            pass
+        database = sqlite3.connect(tmp_path / "data" / "store.db")
+        assert database.execute("SELECT count(*) FROM quarantine").fetchone() == (count,)
+        database.close()
 
 
 async def test_every_version_is_read_back_live_and_stored(tmp_path: Path) -> None:
@@ -381,3 +400,84 @@ async def test_metrics_have_the_counters_of_the_store(tmp_path: Path) -> None:
         assert float(values["streamctx_store_commit_s_max"]) > 0
     async with running(None) as first:
         assert "streamctx_store" not in (await first.ask("/metrics")).body.decode()
+
+
+class Upload:
+    """An upload in pieces, on a connection of its own."""
+
+    def __init__(self, port: int, length: int | None, *, token: str = ANNA, path: str = IMPORT_PATH) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{size}\r\n\r\n"
+        self._socket.sendall(head.encode())
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def answer(self) -> Answer:
+        response = http.client.HTTPResponse(self._socket)
+        response.begin()
+        with self._socket:
+            return Answer(response.status, response.read())
+
+
+SLOW = replace(DEFAULT_LIMITS, request_head_timeout_s=0.4)
+
+
+async def test_an_upload_may_take_longer_than_a_request_as_long_as_it_goes_on(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", limits=SLOW) as first:
+
+        def upload() -> Answer:
+            upload = Upload(first.server.port, 80_000)
+            for _ in range(8):
+                time.sleep(0.1)
+                upload.send(bytes(10_000))
+            return upload.answer()
+
+        answer = await anyio.to_thread.run_sync(upload)
+        assert (answer.status, answer.code) == (400, "malformed")
+
+
+async def test_an_upload_that_stands_still_is_cut_off(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", limits=SLOW) as first:
+
+        def upload() -> Answer:
+            upload = Upload(first.server.port, 80_000)
+            upload.send(bytes(10_000))
+            return upload.answer()
+
+        assert (await anyio.to_thread.run_sync(upload)).status == 408
+        # Nothing of it is in the way of the next.
+        assert (await first.ask(IMPORT_PATH, method="POST", body=b"x")).status == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "length", "token", "status"),
+    [
+        (IMPORT_PATH, IMPORT_BYTES_MAX + 1, ANNA, 413),
+        (IMPORT_PATH, IMPORT_BYTES_MAX, "wrong", 401),
+        (IMPORT_PATH, IMPORT_BYTES_MAX, READER, 403),
+        (f"{IMPORT_PATH}?x=1", 65_537, ANNA, 413),
+        ("/v1/sessions/prune", 65_537, ANNA, 413),
+    ],
+)
+async def test_an_upload_that_is_not_allowed_is_refused_before_it_comes(
+    tmp_path: Path, path: str, length: int, token: str, status: int
+) -> None:
+    async with running(tmp_path / "data") as first:
+        answer = await anyio.to_thread.run_sync(
+            lambda: Upload(first.server.port, length, token=token, path=path).answer()
+        )
+        assert answer.status == status
+
+
+async def test_one_import_or_backup_is_under_way_at_a_time(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as first:
+        upload = await anyio.to_thread.run_sync(lambda: Upload(first.server.port, 4))
+        async with asyncio.timeout(10):
+            while (answer := await first.ask("/v1/backup")).status == 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "limit", "5")
+        await anyio.to_thread.run_sync(upload.send, b"none")
+        assert (await anyio.to_thread.run_sync(upload.answer)).status == 400
+        assert (await first.ask("/v1/backup")).status == 200

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streamctx.core.session.stored import JournalBatch, SessionRecord
+from streamctx.core.session.stored import JournalBatch, SessionRecord, StoredSession
 from streamctx.engine.base import Damaged, Done, Loaded, StoreError
 from streamctx.engine.memory import MemoryEngine
 from streamctx.errors import CloseCode
@@ -22,6 +22,7 @@ from streamctx.wire.messages import (
     Cursor,
     DocumentAction,
     Edit,
+    Ended,
     ErrorMessage,
     Heartbeat,
     Part,
@@ -34,7 +35,7 @@ from streamctx.wire.messages import (
     Welcome,
     Workspace,
 )
-from tests.hub.peers import ALL, Raw, Stage, opened
+from tests.hub.peers import ALL, OTHER, Raw, Stage, opened
 
 if sys.version_info >= (3, 12):
     from typing import override
@@ -603,3 +604,63 @@ def test_what_cannot_be_stored_when_a_connection_breaks_leaves_memory_too() -> N
     again = stage.raw()
     again.hello(attempt=2, resume=raw.resume(next=3))
     assert (welcome_of(again).verdict, welcome_of(again).expects) == ("resumed", 2)
+
+
+def test_what_another_asks_for_is_not_loaded_and_what_its_owner_asks_for_is() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    session_id = welcome_of(raw).session
+    after = Stage(engine=disk)
+    found: list[object] = []
+    after.hub.recall(OTHER, session_id, 0.0, found.append)
+    assert (found, len(after.hub.registry)) == ([None], 0)
+    assert after.hub.session(OTHER, session_id) is None
+    # Both at once, the other first.
+    disk.is_slow = True
+    after.hub.recall(OTHER, session_id, 0.0, found.append)
+    assert after.hub.is_in_use(session_id)
+    after.hub.recall(ALL, session_id, 0.0, found.append)
+    disk.finish()
+    assert found == [None, None, None]
+    assert after.hub.session(OTHER, session_id) is None
+    assert text_of(after, session_id) == "abc"
+    assert not after.hub.is_in_use(session_id)
+
+
+def test_what_is_wrong_with_a_session_is_told_to_its_owner_alone() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    session_id = welcome_of(raw).session
+    loaded: list[Loaded] = []
+    disk.load(session_id, loaded.append)
+    assert isinstance(loaded[0], StoredSession)
+    torn = Damaged("torn", loaded[0].record)
+    for damaged, told in ((torn, [None, torn]), (Damaged("torn", None), [None, None])):
+        disk.damaged = damaged
+        after = Stage(engine=disk)
+        found: list[object] = []
+        for principal in (OTHER, ALL):
+            after.hub.recall(principal, session_id, 0.0, found.append)
+        assert found == told
+
+
+def test_a_session_that_nobody_has_is_deleted_also_from_memory() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    session_id = welcome_of(raw).session
+    hub = raw.stage.hub
+    assert hub.is_in_use(session_id)
+    raw.handler.closed(raw.stage.now, None)
+    observer = raw.stage.joined(role="observe")
+    observer.send(Subscribe(subscription=1, session=session_id), 1)
+    assert not hub.is_in_use(session_id)
+    found: list[object] = []
+    hub.forget(session_id, found.append)
+    assert found == [None]
+    assert hub.session(ALL, session_id) is None
+    assert [summary.session_id for summary in hub.stored(ALL)] == []
+    assert [ended.reason for ended in observer.of(Ended)] == ["closed"]
+    assert resumed(disk, raw, next=2).of(Welcome)[-1].verdict == "rejected"
