@@ -7,8 +7,10 @@ beside the event loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from streamctx.core.documents.document import Document
 from streamctx.core.documents.text_buffer import TextBuffer
@@ -46,9 +48,8 @@ class NotInHistory(StreamctxError):
         self.nearest = nearest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """A version of a document."""
+class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A version of a document. A struct of msgspec, since there is one for every edit."""
 
     document: int
     uri: str
@@ -174,7 +175,9 @@ class SessionPast:
         for moment, _ in self._replay(name):
             newest[moment.opened, moment.version] = moment
         count = max((moment.opened for moment in newest.values()), default=0)
-        moments = tuple(replace(moment, opened=count + 1 - moment.opened) for moment in newest.values())
+        moments = tuple(
+            msgspec.structs.replace(moment, opened=count + 1 - moment.opened) for moment in newest.values()
+        )
         return DocumentPast(moments, self.is_complete)
 
     def text(self, name: str, version: int, *, opened: int | None = None) -> PastText:
@@ -315,6 +318,8 @@ def _only(state: SessionState, aliases: set[int]) -> SessionState:
     return SessionState(
         stop=state.stop,
         documents=tuple(document for document in state.documents if document.metadata.document in aliases),
+        # An alias of one of these is not free for a text.
+        designs=tuple(design for design in state.designs if design.document in aliases),
         refused=tuple((alias, code) for alias, code in state.refused if alias in aliases),
     )
 

@@ -20,7 +20,20 @@ from streamctx.engine.sqlite.store import SqliteStore
 from streamctx.hub.history import NotInHistory, SessionPast
 from streamctx.vocabulary import HashAlgorithm
 from streamctx.wire.changes import Change
-from streamctx.wire.messages import Close, Edit, Open, Part, Snapshot, Version, Welcome, Workspace
+from streamctx.wire.messages import (
+    Close,
+    DesignOpen,
+    DesignPage,
+    DesignTool,
+    Edit,
+    Open,
+    Part,
+    Skip,
+    Snapshot,
+    Version,
+    Welcome,
+    Workspace,
+)
 from tests.hub.peers import ALL, OTHER, Raw, Stage, opened
 
 if sys.version_info >= (3, 12):
@@ -113,7 +126,8 @@ class Editor:
         self.opening = 0
         self.version = 0
         self.text = ""
-        self.is_open = False
+        self.is_stale = False
+        self.disproved: set[tuple[int, int]] = set()
         self.texts: dict[tuple[int, int], tuple[float, str]] = {}
         """By opening, counted from the first, and version."""
 
@@ -122,11 +136,13 @@ class Editor:
         self.raw.send(message, self.sequence)  # type: ignore[arg-type]
 
     def remember(self) -> None:
-        self.texts[self.opening, self.version] = (self.clock.now, self.text)
+        """What is sent while the document waits for a snapshot is dropped."""
+        if not self.is_stale:
+            self.texts[self.opening, self.version] = (self.clock.now, self.text)
 
     def open(self, text: str, *, version: int = 1, parts: bool = False) -> None:
         self.opening += 1
-        self.version, self.text, self.is_open = version, text, True
+        self.version, self.text, self.is_stale = version, text, False
         message = msgspec.structs.replace(opened(text), version=version, length=length_of(text))
         if parts:
             self.send(msgspec.structs.replace(message, text=None, parts=2))
@@ -148,7 +164,7 @@ class Editor:
         self.remember()
 
     def heal(self, text: str) -> None:
-        self.version, self.text = self.version + 1, text
+        self.version, self.text, self.is_stale = self.version + 1, text, False
         self.send(
             Snapshot(
                 document=1,
@@ -170,9 +186,34 @@ class Editor:
             )
         )
 
+    def err(self) -> None:
+        """Have another text than was sent."""
+        self.send(
+            Version(
+                document=1,
+                version=self.version,
+                length=length_of(self.text),
+                hash=text_hash(self.text + "y", HashAlgorithm.XXH3_64),
+            )
+        )
+        if not self.is_stale:
+            self.disproved.add((self.opening, self.version))
+            del self.texts[self.opening, self.version]
+        self.is_stale = True
+
+    def leave_out(self) -> None:
+        """Skip a version, so that the next edit is refused."""
+        self.send(edit(self.version + 1, "x"))
+        self.is_stale = True
+
+    def lose(self) -> None:
+        """Give a number up for good."""
+        self.sequence += 1
+        self.raw.send(Skip(ranges=((self.sequence, self.sequence + 1),), reason="evicted"))
+        self.is_stale = True
+
     def close(self) -> None:
         self.send(Close(document=1))
-        self.is_open = False
 
     def past(self) -> SessionPast:
         found: list[object] = []
@@ -202,7 +243,7 @@ STEPS = st.one_of(
         st.just("edit"), st.floats(0, 1), st.integers(0, 4), TEXTS, st.integers(1, 3), st.floats(0, 20)
     ),
     st.tuples(st.just("heal"), TEXTS),
-    st.tuples(st.just("verify")),
+    st.sampled_from([("verify",), ("err",), ("leave out",), ("lose",)]),
     st.tuples(st.just("reopen"), TEXTS, st.integers(1, 4), st.booleans(), st.booleans()),
 )
 
@@ -218,6 +259,12 @@ def play(editor: Editor, steps: list[tuple[object, ...]]) -> None:
                 editor.heal(text)
             case ("verify",):
                 editor.verify()
+            case ("err",):
+                editor.err()
+            case ("leave out",):
+                editor.leave_out()
+            case ("lose",):
+                editor.lose()
             case ("reopen", str(text), int(version), bool(is_closed), bool(parts)):
                 if is_closed:
                     editor.close()
@@ -229,7 +276,11 @@ def demand_all_texts(editor: Editor) -> None:
     by_alias, by_uri = past.document("1"), past.document("file:///a.py")
     assert by_alias == by_uri
     kept = {(editor.opening + 1 - moment.opened, moment.version): moment for moment in by_alias.moments}
-    assert set(kept) <= set(editor.texts)
+    assert set(kept) <= set(editor.texts) | editor.disproved
+    for opening, version in editor.disproved.intersection(kept):
+        with pytest.raises(NotInHistory) as error:
+            past.text("1", version, opened=editor.opening + 1 - opening)
+        assert error.value.reason == "stale"
     for (opening, version), (at, text) in editor.texts.items():
         if at >= editor.clock.now - HISTORY_S:
             assert (opening, version) in kept, "what is within the history's reach is there"
@@ -380,6 +431,31 @@ def test_a_refused_edit_leaves_the_version_before_it() -> None:
     past = past_of(opened("abc"), edit(1, "x"), edit(7, "never"), edit(2, "dropped"))
     assert [moment.version for moment in past.document("1").moments] == [1, 2]
     assert past.text("1", 2).text == "xabc"
+
+
+def test_an_open_that_was_refused_since_a_design_has_its_alias_is_no_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    engine = MemoryEngine(durability="full", history_s=0.0, snapshot_batches=1, clock=clock)
+    editor = Editor(engine, clock)
+    design = DesignOpen(
+        document=1,
+        uri="figma:///x",
+        tool=DesignTool(name="figma"),
+        file_name="x",
+        pages=(DesignPage(id="0:1", name="one", order=0),),
+    )
+    editor.send(design)
+    clock.now += 1
+    editor.send(opened("other", document=2, uri="file:///b.py"))
+    clock.now += 1
+    monkeypatch.setattr(engine, "is_snapshot_due", lambda _: False)
+    editor.send(opened("abc"))
+    assert editor.raw.errors() == ["alias_in_use"]
+    past = editor.past()
+    assert past.document("1").moments == past.document("file:///a.py").moments == ()
+    assert past.text("2", 1).text == "other"
 
 
 def test_a_verified_version_says_so() -> None:
