@@ -133,10 +133,10 @@ class ServerProcess(Child):
         return f"ws://127.0.0.1:{self.port}/v1/stream"
 
     async def metrics(self) -> dict[str, int]:
-        """Everything that `/metrics` says."""
+        """Everything that `/metrics` says, in whole numbers."""
         body = (await self.arena.get("/metrics")).body.decode()
         lines = (line.removeprefix("streamctx_").split() for line in body.splitlines())
-        return {name: int(value) for name, value in lines}
+        return {name: round(float(value)) for name, value in lines}
 
     async def stop(self, within_s: float = _STOP_S_MAX) -> None:
         """End it with SIGTERM; it has to take that well."""

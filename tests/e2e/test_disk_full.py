@@ -144,8 +144,9 @@ async def test_failing_disk_ends_the_server_and_loses_nothing(tmp_path: Path) ->
                 assert await server.exit_status() == 1
                 acknowledged = site.acknowledged()
         lines = [line for line in site.log.splitlines() if " INFO " not in line]
-        assert len(lines) == 1, lines
-        assert lines[0].startswith("Error: the store has failed")
+        assert len(lines) == 2, lines
+        assert "streamctx.engine: the store has failed" in lines[0]
+        assert lines[1].startswith("Error: the store has failed")
         assert min(acknowledged.values()) > 1
         site.verify(site.left(), acknowledged)
         sessions = [editor.client.session_id for editor in site.found]
