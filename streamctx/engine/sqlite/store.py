@@ -366,9 +366,7 @@ class SqliteStore:
             results = self._writer.write(operations)
         except DatabaseError as failure:
             return self._writer.fail(operations, self._failure(failure))
-        if self._room.is_full:
-            _LOG.warning("there is room on the disk again")
-            self._room.recover()
+        self._room.recover()
         return results
 
     def _write_deletions(self, operations: Sequence[Write]) -> list[StoreError | None]:
@@ -409,8 +407,7 @@ class SqliteStore:
     def _failure(self, error: DatabaseError) -> StoreError:
         if error.primary == FULL:
             self.counters.full_errors += 1
-            if not self._room.is_full:
-                _LOG.error("the disk with the data directory is full: nothing is stored until there is room")
+            # Not logged here: small writes may succeed between two that fail. The hub tells it now and then.
             self._room.run_out()
             self._shorten_log()
             return self._broken or self._room.no_room()
