@@ -130,6 +130,7 @@ def _show_text_at(
 
     from streamctx.cli.describe import describe_moment
     from streamctx.cli.views import fetch_text_at
+    from streamctx.core.documents.lines import split_lines
 
     view = fetch_text_at(target, session.session, _past_name(session, name), version=version, opened=opened)
     if as_json:
@@ -137,8 +138,8 @@ def _show_text_at(
         return
     click.echo(describe_moment(view, view.openings, now=time.time()), err=True)
     if sys.stdout.isatty():
-        for line in view.text.splitlines():
-            click.echo(printable(line))
+        for line in split_lines(view.text):
+            click.echo(printable(line.rstrip("\r\n")))
         return
     # Byte for byte, for a file or another program.
     sys.stdout.buffer.write(view.text.encode())

@@ -48,7 +48,7 @@ class ServedStore:
         return dataclasses.asdict(self._engine.counters) | {
             "waiting_bytes": self._engine.waiting_bytes,
             "sessions": len(summaries),
-            "stored_bytes": sum(summary.stored_bytes for summary in summaries),
+            "bytes": sum(summary.stored_bytes for summary in summaries),
         }
 
     async def export(self, session_id: str) -> bytes | None:

@@ -6,6 +6,7 @@ They concern the sessions of the token's principal; but a backup is of the whole
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from http import HTTPStatus
@@ -15,6 +16,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from streamctx.engine.base import StoreError, Summary
 from streamctx.engine.sqlite.archive import ImportRefused
@@ -33,6 +35,11 @@ from streamctx.server.answers import (
 from streamctx.server.running_store import RunningStore
 from streamctx.server.security import Refusal
 from streamctx.server.shell import Shell
+
+if sys.version_info >= (3, 12):
+    from typing import override
+else:
+    from typing_extensions import override
 
 __all__ = ["IMPORT_BYTES_MAX", "IMPORT_PATH", "StoredEndpoints"]
 
@@ -174,16 +181,15 @@ class StoredEndpoints:
         _, store = admitted
         if self._copying.locked():
             return answer(_busy())
-        async with self._copying:
-            try:
-                file = await store.backup()
-            except StoreError as error:
+        await self._copying.acquire()
+        try:
+            file = await store.backup()
+        except BaseException as error:
+            self._copying.release()
+            if isinstance(error, StoreError):
                 return answer(unavailable(error))
-        length = file.seek(0, 2)
-        file.seek(0)
-        return StreamingResponse(
-            _file_chunks(file), media_type=_TEXT, headers={"content-length": str(length)}
-        )
+            raise
+        return _BackupResponse(file, self._copying)
 
     def _admit(self, request: Request) -> tuple[Principal, RunningStore] | Refusal:
         principal = authenticate(self._shell, request, scope="admin")
@@ -229,6 +235,25 @@ class StoredEndpoints:
             await store.forget_damaged(time.time() - older_than_s, principal=principal.name)
 
 
+class _BackupResponse(StreamingResponse):
+    """Sends a file and lets go of it, and of the lock, however that ends: it takes room until then."""
+
+    def __init__(self, file: IO[bytes], lock: asyncio.Lock) -> None:
+        self._file = file
+        self._lock = lock
+        length = file.seek(0, 2)
+        file.seek(0)
+        super().__init__(_file_chunks(file), media_type=_TEXT, headers={"content-length": str(length)})
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._file.close()
+            self._lock.release()
+
+
 def _busy() -> Refusal:
     return Refusal(
         HTTPStatus.SERVICE_UNAVAILABLE,
@@ -254,6 +279,5 @@ async def _chunks(data: bytes) -> AsyncIterator[bytes]:
 
 
 async def _file_chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
-    with file:
-        while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
-            yield chunk
+    while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+        yield chunk

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from streamctx.cli.describe import describe_document, describe_session
-from streamctx.cli.views import DocumentHead, DocumentView, SessionView
+import time
+
+import pytest
+
+from streamctx.cli.describe import (
+    describe_document,
+    describe_history,
+    describe_moment,
+    describe_session,
+)
+from streamctx.cli.sessions import session_rows
+from streamctx.cli.views import DocumentHead, DocumentView, HistoryView, PastMoment, SessionView
 from streamctx.vocabulary import Unit
 from streamctx.wire.messages import (
     ClientInfo,
@@ -106,3 +116,68 @@ def test_selected_design_nodes_are_named() -> None:
     selection = DesignSelection(document=2, page="p1", nodes=(node,), total=1)
     lines = list(describe_session(session(designs=(design,), presence=(selection,)), {}))
     assert lines[-2:] == ["2  figma:x  Figma", "   1 selected on page p1: Button␛ (FRAME)"]
+
+
+def moment(version: int, *, at: float | None = 1000.0, opened: int = 1, **facts: bool) -> PastMoment:
+    return PastMoment(
+        version=version,
+        at=at,
+        opened=opened,
+        document=1,
+        uri="file:///a\x1b.py",
+        length=1234,
+        bytes=1300,
+        verified=facts.get("verified", False),
+        stale=facts.get("stale", False),
+    )
+
+
+def history(*moments: PastMoment, count: int | None = None, complete: bool = True) -> HistoryView:
+    return HistoryView(
+        session="abc",
+        complete=complete,
+        since=400.0,
+        count=len(moments) if count is None else count,
+        versions=moments,
+    )
+
+
+def test_versions_are_lines_and_how_far_back_they_go_is_told() -> None:
+    told = history(
+        moment(12, verified=True),
+        moment(9, stale=True),
+        moment(3, at=None, opened=2),
+        count=1003,
+        complete=False,
+    )
+    assert list(describe_history(told, now=1003.5)) == [
+        "12  3 s ago  1,234 characters  verified",
+        " 9  3 s ago  1,234 characters  STALE: not the editor's text",
+        " 3  earlier  1,234 characters  opening 2",
+        "and 1,000 older ones",
+        "What is kept begins 10 min ago.",
+    ]
+    assert list(describe_history(history(), now=0.0)) == ["This is all since the session began."]
+
+
+def test_a_text_of_the_past_says_what_it_is_and_where_else_it_might_be() -> None:
+    assert describe_moment(moment(4), [1], now=1000.0) == (
+        "version 4 of file:///a␛.py: 0 s ago, 1,234 characters"
+    )
+    assert describe_moment(moment(4, verified=True), [1, 2, 5], now=1000.0).splitlines()[1] == (
+        "That version was reached in other openings too: --opened 2 or 5"
+    )
+
+
+def test_a_stored_session_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 10_000.0)
+    session = SessionView(
+        session="abc",
+        client=ClientInfo(name="vim"),
+        connected=False,
+        live=False,
+        stored=True,
+        changed=9_940.0,
+    )
+    assert next(describe_session(session, {})) == "vim: stored, last heard 60 s ago"
+    assert session_rows([session]) == [("abc", "vim", "-", "stored", "60 s", "-", "-")]

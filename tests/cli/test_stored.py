@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import stat
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -283,6 +286,30 @@ def test_without_server_and_store_nothing_is_made(home: Home) -> None:
         assert (result.returncode, result.stdout) == (2, "")
         assert "no server runs here, and there is no store in " in result.stderr
     assert not store_of(home).exists()
+
+
+@pytest.mark.parametrize(("reply", "status", "is_left"), [("n\n", 130, True), ("y\n", 0, False)])
+def test_a_person_is_asked(home: Home, session_id: str, reply: str, status: int, is_left: bool) -> None:
+    ours, theirs = os.openpty()
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-m", "streamctx", "sessions", "prune", "--all"],
+            env=home.environ,
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            os.write(ours, reply.encode())
+            output, errors = process.communicate(timeout=20)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert process.returncode == status
+    assert f"  {session_id[:8]}  test editor, " in errors
+    assert "Delete a session that is not past retention, from " in errors
+    assert bool(output) is not is_left
+    assert listed(home, "--data", str(store_of(home))) == ([session_id] if is_left else [])
 
 
 def test_options_before_the_subcommand_count(home: Home, session_id: str) -> None:

@@ -391,12 +391,25 @@ async def test_a_backup_that_a_server_left_behind_is_removed_by_the_next(tmp_pat
         assert not left.exists()
 
 
+async def test_a_backup_that_nobody_reads_leaves_room_for_the_next(tmp_path: Path) -> None:
+    await stored_session(tmp_path / "data")
+    async with running(tmp_path / "data") as after:
+        head = f"GET /v1/backup HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ANNA}\r\n\r\n".encode()
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", after.server.port), timeout=10) as client:
+                client.sendall(head)
+        async with asyncio.timeout(10):
+            while (await after.ask("/v1/backup")).status != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
 async def test_metrics_have_the_counters_of_the_store(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as first, first.editor():
         lines = (await first.ask("/metrics")).body.decode().splitlines()
         values = dict(line.rsplit(" ", 1) for line in lines)
         assert int(values["streamctx_store_commits"]) >= 4
         assert int(values["streamctx_store_sessions"]) == 1
+        assert int(values["streamctx_store_bytes"]) > 0
         assert float(values["streamctx_store_commit_s_max"]) > 0
     async with running(None) as first:
         assert "streamctx_store" not in (await first.ask("/metrics")).body.decode()

@@ -1,0 +1,54 @@
+"""What a command writes is whole or not there, and never in the place of something else."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from streamctx.cli.private_output import new_file
+from streamctx.errors import ConfigurationError
+
+__all__: list[str] = []
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_the_name_is_there_at_the_end_only(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with new_file(path, force=False) as temporary:
+        temporary.write_text("content")
+        temporary.chmod(0o600)
+        assert not path.exists()
+        assert temporary.parent == tmp_path
+    assert path.read_text() == "content"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("mine")
+    with pytest.raises(ZeroDivisionError), new_file(path, force=True) as temporary:
+        temporary.write_text("half")
+        _ = 1 / 0
+    assert path.read_text() == "mine"
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_what_is_there_stays_unless_forced(tmp_path: Path, is_early: bool) -> None:
+    path = tmp_path / "out"
+    if is_early:
+        path.write_text("mine")
+    with pytest.raises(ConfigurationError, match="exists already"), new_file(path, force=False) as temporary:
+        temporary.write_text("new")
+        path.write_text("mine")
+    assert path.read_text() == "mine"
+    assert names(tmp_path) == ["out"]
+    with new_file(path, force=True) as temporary:
+        temporary.write_text("new")
+    assert path.read_text() == "new"
