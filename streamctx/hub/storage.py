@@ -178,11 +178,21 @@ class Storage:
 
     def delete(self, session_id: str, done: Done) -> None:
         """Delete what is stored of a session that is not live."""
-        self._engine.forget(session_id, done)
+
+        def deleted(error: StoreError | None) -> None:
+            self._note_if_fatal(error)
+            done(error)
+
+        self._engine.forget(session_id, deleted)
 
     def tail(self, session_id: str, done: Callable[[Past], None]) -> None:
         """Read all that is kept of the past of a session."""
-        self._engine.tail(session_id, 0.0, done)
+
+        def read(past: Past) -> None:
+            self._note_if_fatal(past)
+            done(past)
+
+        self._engine.tail(session_id, 0.0, read)
 
     def recall(
         self, session_id: str, now: float, done: Callable[[Recalled], None], *, principal: str | None = None
@@ -242,6 +252,11 @@ class Storage:
         logger.info("session %s recalled", record.session_id)
         self._on_recalled(session, now)
         return held
+
+    def _note_if_fatal(self, result: Past) -> None:
+        """What one session alone cannot have done says nothing of the store; its end does."""
+        if isinstance(result, StoreError) and result.is_fatal:
+            self._note(result)
 
     def _note(self, error: StoreError | None) -> None:
         """Let the log tell that the store takes nothing, now and then, and that it takes something again.

@@ -664,3 +664,22 @@ def test_a_session_that_nobody_has_is_deleted_also_from_memory() -> None:
     assert [summary.session_id for summary in hub.stored(ALL)] == []
     assert [ended.reason for ended in observer.of(Ended)] == ["closed"]
     assert resumed(disk, raw, next=2).of(Welcome)[-1].verdict == "rejected"
+
+
+@pytest.mark.parametrize("is_fatal", [True, False])
+def test_a_store_that_fails_while_it_is_looked_into_ends_the_server_only_for_good(
+    monkeypatch: pytest.MonkeyPatch, is_fatal: bool
+) -> None:
+    disk, failures, told = Disk(), list[StoreError](), list[object]()
+    raw = Stage(engine=disk, on_failure=failures.append).joined()
+    raw.send(opened(), 1)
+    session_id = welcome_of(raw).session
+    hub = raw.stage.hub
+    error = StoreError("the disk is gone", is_fatal=is_fatal)
+    monkeypatch.setattr(disk, "tail", lambda _, since, done: done(error))
+    monkeypatch.setattr(disk, "forget", lambda _, done: done(error))
+    hub.past(ALL, session_id, told.append)
+    raw.handler.closed(raw.stage.now, None)
+    hub.forget(session_id, told.append)
+    assert told == [error, error]
+    assert failures == [error, error] * is_fatal
