@@ -7,7 +7,7 @@ session's to decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from streamctx.core.delivery.range_set import RangeSet
@@ -99,6 +99,32 @@ class RetransmitRing:
         self._held_bytes = 0
         self._in_flight_events = 0
         self._in_flight_bytes = 0
+
+    def restore(
+        self, *, next_sequence: int, released: int, frames: Iterable[tuple[int, Frame, Hashable | None]]
+    ) -> None:
+        """Begin, in place of empty, with what another ring had; then `resume`.
+
+        Args:
+            next_sequence: Its `next_sequence`.
+            released: Its `released`.
+            frames: Of the numbers between, the durable frames that may have to be sent again, in number
+                order, with their keys.
+        """
+        self._next_sequence = next_sequence
+        self._received = self._released = released
+        for sequence, frame, key in frames:
+            self._entries[sequence] = (frame, len(frame), 0.0, key, True)
+            self._frame_count += 1
+            self._held_bytes += len(frame)
+            self._in_flight_events += 1
+            self._in_flight_bytes += len(frame)
+
+    def held(self) -> Iterator[tuple[int, Frame, Hashable | None]]:
+        """The durable frames held, in number order, with their keys."""
+        for sequence, (frame, _, _, key, durable) in self._entries.items():
+            if durable and frame is not None:
+                yield sequence, frame, key
 
     @property
     def next_sequence(self) -> int:

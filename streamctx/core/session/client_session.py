@@ -32,6 +32,17 @@ from streamctx.core.session.client_events import (
 )
 from streamctx.core.session.delivery import Addressed, Delivery, DeliveryCounters, GivenUp, Item
 from streamctx.core.session.observed import ObservedSession
+from streamctx.core.session.outbox_records import (
+    AttemptMade,
+    Bound,
+    Marks,
+    OutboxJournal,
+    OutboxRecord,
+    ProcessStarted,
+    SessionFacts,
+    SessionForgotten,
+)
+from streamctx.core.session.outbox_state import OutboxState
 from streamctx.core.session.outgoing import Outgoing
 from streamctx.core.session.state import ClientInput, ClientState, client_transition
 from streamctx.errors import CloseCode, ErrorCode, EventRefused, LocalProtocolError, RemoteProtocolError
@@ -52,6 +63,7 @@ from streamctx.wire.messages import (
     Hello,
     Mention,
     Message,
+    NegotiatedLimits,
     Open,
     Resume,
     Save,
@@ -102,14 +114,18 @@ class ClientSession:
     """One client's session with one server.
 
     Documents, subscriptions and the outbox outlive connections; `_delivery` lives as long
-    as an epoch. Before the first WELCOME there is none.
+    as an epoch. Before the first WELCOME there is none. `_unclaimed` are open documents of another process;
+    `_is_proven` says that the session, if there is one, is known to be of `_server`.
     """
 
-    def __init__(self, settings: ClientSettings, *, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: ClientSettings, *, jitter: Callable[[], float], keeps_outbox: bool = False
+    ) -> None:
         """Start detached.
 
         Args:
             jitter: Returns a number in [0, 1).
+            keeps_outbox: Whether `take_outbox_records` has what another process needs to go on.
         """
         self.settings = settings
         self.state = ClientState.DETACHED
@@ -127,7 +143,14 @@ class ClientSession:
         self._jitter = jitter
         self._past = DeliveryCounters()
         self._events: deque[ClientEvent] = deque()
-        self._outgoing = Outgoing(settings, self._events)
+        self._journal = OutboxJournal() if keeps_outbox else None
+        self._marks: Marks | None = None
+        self._facts: SessionFacts | None = None
+        self._server = ""
+        self._is_proven = True
+        self._unclaimed: list[int] = []
+        self._to_purge: set[int] = set()
+        self._outgoing = Outgoing(settings, self._events, self._journal)
         self._attempt = 0
         self._had_epoch = False
         self._epoch: str | None = None
@@ -140,7 +163,87 @@ class ClientSession:
         self._last_subscription = 0
         self._last_error: ErrorMessage | None = None
 
+    @classmethod
+    def restored(
+        cls,
+        settings: ClientSettings,
+        state: OutboxState,
+        started: ProcessStarted,
+        *,
+        jitter: Callable[[], float],
+    ) -> ClientSession:
+        """Go on with what another process has left; its documents are `unclaimed` here.
+
+        The session goes on where the state proves that the server has been sent nothing that is not in it,
+        and what settles it is as it was. Else the next WELCOME begins another one, in which all documents are
+        opened.
+
+        Args:
+            settings: Of this process.
+            state: What was on disk; its texts are used from here on.
+            started: Of this process.
+            jitter: Returns a number in [0, 1).
+        """
+        session = cls(settings, jitter=jitter, keeps_outbox=True)
+        session._restore(state, started)
+        return session
+
+    def _restore(self, state: OutboxState, started: ProcessStarted) -> None:
+        assert self._journal is not None
+        self._attempt = state.attempt
+        self._last_alias, self._last_subscription = state.marks.last_alias, state.marks.last_subscription
+        self._had_epoch = state.had_session
+        before = state.started
+        facts = state.facts
+        if facts is not None and before is not None and before.boot == started.boot and self._fits(facts):
+            self._resume_with(facts, state, started.now)
+        shift_s = 0.0
+        if before is not None:
+            elapsed_s = max(0.0, started.wall_s - before.wall_s)
+            shift_s = started.now - before.now - elapsed_s
+        self._journal.last_ticket = state.last_ticket
+        if before is not None and before.unit is not self.settings.unit:
+            for document in state.documents.values():
+                document.buffer = TextBuffer(document.buffer.text(), unit=self.settings.unit)
+        if self._delivery is None:
+            for document in state.documents.values():
+                document.forget_numbers()
+        self._outgoing.restore(state, started.now, shift_s=shift_s)
+        self._unclaimed = list(self.documents)
+        self._journal.take()
+
+    def _fits(self, facts: SessionFacts) -> bool:
+        """Whether this process may go on with a session: what settled it holds for its life (HSK-5)."""
+        settings = self.settings
+        ours = (settings.encoding, settings.unit, settings.hash, settings.role)
+        return ours == (facts.encoding, facts.unit, facts.hash, facts.role)
+
+    def _resume_with(self, facts: SessionFacts, state: OutboxState, now: float) -> None:
+        try:
+            self._outgoing.limits = self._limits_of(facts.limits)
+        except RemoteProtocolError:
+            return  # Ours are others than they were.
+        self.session_id, self._epoch, self._secret = facts.session, facts.epoch, facts.secret
+        self._facts, self._server = facts, facts.server
+        self._is_proven = False
+        self._outgoing.delivery = self._new_delivery(facts.digest, facts.durability, now)
+        self._outgoing.delivery.restore(state)
+
     # What it looks like.
+
+    @property
+    def unclaimed(self) -> list[ClientDocument]:
+        """The documents of another process that were neither opened here nor closed."""
+        return [self.documents[alias] for alias in self._unclaimed]
+
+    @property
+    def outbox_bytes(self) -> int:
+        """About what `outbox_snapshot` takes."""
+        delivery = self._delivery
+        texts = sum(
+            document.buffer.byte_length for document in self.documents.values() if document.refused is None
+        )
+        return texts + self._outgoing.outbox.bytes + (0 if delivery is None else delivery.kept_bytes)
 
     @property
     def documents(self) -> dict[int, ClientDocument]:
@@ -236,21 +339,50 @@ class ClientSession:
             raise LocalProtocolError(
                 f"a language of {len(language)} characters, limit {_LANGUAGE_CHARACTERS_MAX}"
             )
-        self._require_room()
-        text = well_formed(text)
+        text, uri = well_formed(text), well_formed(uri)
+        claimed = self._claim(uri)
+        if claimed is None:
+            self._require_room()
         buffer = TextBuffer(text, unit=self.settings.unit)
         metadata = Open(
-            document=self._new_alias(),
-            uri=well_formed(uri),
+            document=self._new_alias() if claimed is None else claimed.alias,
+            uri=uri,
             version=version,
             length=buffer.length,
             hash=text_hash(text, self.settings.hash),
             language=language,
             eol=eol,
         )
+        if claimed is not None:
+            self._open_again(claimed, metadata, buffer, text, now)
+            return claimed
         document = ClientDocument(metadata, buffer)
         self._outgoing.put_text(document, metadata, text, now)
         return document
+
+    def _claim(self, uri: str) -> ClientDocument | None:
+        """The document of that URI that another process had, once."""
+        for alias in self._unclaimed:
+            document = self.documents[alias]
+            if document.metadata.uri == uri and document.refused is None:
+                self._unclaimed.remove(alias)
+                return document
+        return None
+
+    def _open_again(
+        self, document: ClientDocument, metadata: Open, buffer: TextBuffer, text: str, now: float
+    ) -> None:
+        """Go on with a document of another process; what the editor has now is the authority."""
+        before = document.metadata
+        is_same = (document.version, before.language, before.eol) == (
+            metadata.version,
+            metadata.language,
+            metadata.eol,
+        ) and document.buffer.text() == text
+        if not is_same:
+            document.metadata, document.buffer = metadata, buffer
+            document.version, document.saved_version = metadata.version, None
+            self._outgoing.open_again(document, text, now)
 
     def edit(
         self,
@@ -306,6 +438,7 @@ class ClientSession:
         _check_version(version)
         document.buffer = TextBuffer(well_formed(text), unit=self.settings.unit)
         document.version = version
+        self._outgoing.replace_text(document)
         self.snapshot(alias)
         return version
 
@@ -339,6 +472,7 @@ class ClientSession:
         """
         document = self._document(alias)
         document.saved_version = document.version
+        self._outgoing.note(document)
         if document.refused is None:
             self._outgoing.put_version(document, now, cause="save")
             self._outgoing.enqueue(Save(document=alias, version=document.version), alias, now)
@@ -361,6 +495,8 @@ class ClientSession:
             LocalProtocolError: If no such document is open.
         """
         self._outgoing.close(self._document(alias), now)
+        if alias in self._unclaimed:
+            self._unclaimed.remove(alias)
 
     def open_design(self, design: DesignOpen, now: float) -> DesignOpen:
         """Open a design document; the alias is chosen here.
@@ -372,6 +508,7 @@ class ClientSession:
         self._require_room()
         design = msgspec.structs.replace(design, document=self._new_alias())
         self.designs[design.document] = design
+        self._outgoing.note_design(design.document, is_open=True)
         self._outgoing.enqueue(design, design.document, now, weight=len(design.pages) * 100)
         return design
 
@@ -383,6 +520,7 @@ class ClientSession:
         """
         if self.designs.pop(close.document, None) is None:
             raise LocalProtocolError(f"no design document is open under alias {close.document}")
+        self._outgoing.note_design(close.document, is_open=False)
         self._outgoing.enqueue(close, close.document, now)
         self._outgoing.forget_states(close.document)
 
@@ -412,12 +550,14 @@ class ClientSession:
             min_interval_ms=min_interval_ms,
         )
         self.subscriptions[subscribe.subscription] = subscribe
+        self._note_subscription(subscribe.subscription, is_open=True)
         self._ask_for(subscribe, now)
         return subscribe.subscription
 
     def unsubscribe(self, subscription: int, now: float) -> None:
         """Stop observing."""
         if self.subscriptions.pop(subscription, None) is not None:
+            self._note_subscription(subscription, is_open=False)
             self._outgoing.enqueue(Unsubscribe(subscription=subscription), 0, now)
         self._forget_asked(subscription)
         for key in [key for key in self.observed if key[0] == subscription]:
@@ -431,10 +571,19 @@ class ClientSession:
 
     # What happened outside.
 
-    def connected(self, now: float) -> None:
-        """A WebSocket is open: say HELLO."""
+    def connected(self, now: float, *, server: str = "") -> None:
+        """A WebSocket is open: say HELLO.
+
+        Args:
+            server: Which server it is. A session of another process is for none but its own.
+        """
         self._move(ClientInput.CONNECTED)
+        if not self._is_proven and server != self._server:
+            self._forget_session()
+        self._server, self._is_proven = server, True
         self._attempt += 1
+        if self._journal is not None:
+            self._journal.add(AttemptMade(self._attempt))
         self._last_error = None
         settings = self.settings
         hello = Hello(
@@ -606,6 +755,7 @@ class ClientSession:
             self._delivery is not None and welcome.session == self.session_id and welcome.epoch == self._epoch
         )
         self.session_id, self._epoch, self._secret = welcome.session, welcome.epoch, welcome.secret
+        self._note_facts(welcome, is_continued=is_continued)
         self._move(ClientInput.WELCOMED)
         if is_continued:
             self._continue(welcome, now)
@@ -650,31 +800,35 @@ class ClientSession:
         is_first = not self._had_epoch
         self._had_epoch = True
         self._retire_delivery()
-        self._outgoing.limits = self._limits_of(welcome)
-        self._outgoing.delivery = Delivery(
-            encoding=self.settings.encoding,
-            digest=DigestAlgorithm(welcome.digest),
-            decoder=server_decoder(self.settings.encoding),
-            limits=self._limits,
-            jitter=self._jitter,
-            now=now,
-            ring_events_max=self._limits.ring_events_max,
-            ring_bytes_max=self._limits.ring_bytes_max,
-            releases_at_durable=welcome.durability != "none",
-        )
+        self._outgoing.limits = self._limits_of(welcome.limits)
+        self._outgoing.delivery = self._new_delivery(DigestAlgorithm(welcome.digest), welcome.durability, now)
         self._outgoing.delivery.send_heartbeat()
         if not is_first:
             self.resets += 1
             self._outgoing.open_anew(now)
             self._subscribe_anew(now)
 
-    def _limits_of(self, welcome: Welcome) -> Limits:
+    def _new_delivery(self, digest: DigestAlgorithm, durability: str, now: float) -> Delivery:
+        return Delivery(
+            encoding=self.settings.encoding,
+            digest=digest,
+            decoder=server_decoder(self.settings.encoding),
+            limits=self._limits,
+            jitter=self._jitter,
+            now=now,
+            ring_events_max=self._limits.ring_events_max,
+            ring_bytes_max=self._limits.ring_bytes_max,
+            releases_at_durable=durability != "none",
+            journal=self._journal,
+        )
+
+    def _limits_of(self, told: NegotiatedLimits) -> Limits:
         """The narrower of the server's limits and ours (LIM-1).
 
         Raises:
             RemoteProtocolError: If they contradict each other.
         """
-        ours, told = self.settings.limits, welcome.limits
+        ours = self.settings.limits
         window_bytes = min(told.window_bytes, ours.window_bytes_max)
         try:
             return replace(
@@ -699,11 +853,96 @@ class ClientSession:
         """What follows is a new session, from the texts that we have."""
         self._retire_delivery()
         self.session_id = self._epoch = self._secret = None
+        self._facts = self._marks = None
+        if self._journal is not None:
+            self._journal.add(SessionForgotten())
 
     def _retire_delivery(self) -> None:
         if self._delivery is not None:
             self._past = self.counters
             self._outgoing.delivery = None
+
+    # What another process needs to go on.
+
+    def take_outbox_records(self) -> list[OutboxRecord]:
+        """What has changed; nothing where no outbox is kept.
+
+        It has to be on disk, all of it or nothing, before any frame that `data_to_send` has returned is sent.
+        """
+        journal = self._journal
+        if journal is None:
+            return []
+        marks, before = self._marks_now(), self._marks
+        # That the server has released something is no reason to write: at worst frames are sent once more.
+        if (
+            not journal.is_empty
+            or before is None
+            or (marks.next, marks.expected) != (before.next, before.expected)
+        ):
+            if marks != before:
+                journal.add(marks)
+            self._marks = marks
+        return journal.take()
+
+    def outbox_snapshot(self, started: ProcessStarted) -> list[OutboxRecord]:
+        """Everything, in place of all records that were taken before."""
+        journal = self._journal
+        assert journal is not None
+        journal.take()
+        journal.add(started)
+        journal.add(AttemptMade(self._attempt))
+        if self._facts is not None:
+            journal.add(self._facts)
+        elif self._had_epoch:
+            journal.add(SessionForgotten())
+        if self._delivery is not None:
+            self._delivery.note_all(journal)
+        self._outgoing.note_all(started.now)
+        for subscription in self.subscriptions:
+            self._note_subscription(subscription, is_open=True)
+        self._marks = self._marks_now()
+        journal.add(self._marks)
+        return journal.take()
+
+    def take_purge(self) -> bool:
+        """Whether a snapshot is to replace the records now: they hold what is excluded (SEC-3)."""
+        delivery = self._delivery
+        if not self._to_purge or (delivery and any(delivery.holds_of(alias) for alias in self._to_purge)):
+            return False
+        self._to_purge.clear()
+        return True
+
+    def _marks_now(self) -> Marks:
+        delivery, last = self._delivery, (self._last_alias, self._last_subscription)
+        if delivery is None:
+            return Marks(1, 1, 1, *last)
+        return Marks(delivery.next_sequence, delivery.expected, delivery.released, *last)
+
+    def _note_facts(self, welcome: Welcome, *, is_continued: bool) -> None:
+        if self._journal is None:
+            return
+        if is_continued and self._facts is not None:
+            self._facts = msgspec.structs.replace(self._facts, secret=welcome.secret, server=self._server)
+        else:
+            self._marks = None
+            self._facts = SessionFacts(
+                server=self._server,
+                session=welcome.session,
+                secret=welcome.secret,
+                epoch=welcome.epoch,
+                encoding=self.settings.encoding,
+                digest=DigestAlgorithm(welcome.digest),
+                unit=self.settings.unit,
+                hash=self.settings.hash,
+                role=self.settings.role,
+                durability=welcome.durability,
+                limits=welcome.limits,
+            )
+        self._journal.add(self._facts)
+
+    def _note_subscription(self, subscription: int, *, is_open: bool) -> None:
+        if self._journal is not None:
+            self._journal.add(Bound("subscription", subscription, is_open))
 
     # Subscriptions.
 
@@ -789,9 +1028,12 @@ class ClientSession:
     def _take_error(self, error: ErrorMessage, now: float) -> None:
         if error.document is not None:
             self._outgoing.take_refusal(error, now)
+            if self._journal is not None and error.code == ErrorCode.EXCLUDED:
+                self._to_purge.add(error.document)
             return
         if error.subscription is not None:
-            self.subscriptions.pop(error.subscription, None)
+            if self.subscriptions.pop(error.subscription, None) is not None:
+                self._note_subscription(error.subscription, is_open=False)
             self._forget_asked(error.subscription)
         self._events.append(Refusal(error))
 

@@ -21,6 +21,8 @@ from streamctx.core.delivery.range_set import RangeSet
 from streamctx.core.delivery.receive_window import ReceiveWindow, Verdict
 from streamctx.core.delivery.retransmit_ring import Answer, Frame, RetransmitRing
 from streamctx.core.delivery.round_trip import RoundTrip
+from streamctx.core.session.outbox_records import FrameSent, FramesEvicted, OutboxJournal
+from streamctx.core.session.outbox_state import OutboxState
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.limits import Limits
 from streamctx.vocabulary import INTEGER_MAX, DigestAlgorithm, Encoding
@@ -136,6 +138,7 @@ class Delivery:
         "_evicted",
         "_gaps",
         "_heartbeat_due",
+        "_journal",
         "_last_corrupt_nack",
         "_last_received",
         "_last_sent",
@@ -166,6 +169,7 @@ class Delivery:
         ring_events_max: int,
         ring_bytes_max: int,
         releases_at_durable: bool = False,
+        journal: OutboxJournal | None = None,
     ) -> None:
         """Start a new epoch: both directions from 1.
 
@@ -173,6 +177,7 @@ class Delivery:
             jitter: Returns a number in [0, 1).
             releases_at_durable: Whether durable frames are kept until the peer says
                 that they are durable, and not just applied (ACK-3).
+            journal: Takes what another process needs to send again, as a client's has it.
         """
         self._encoding = encoding
         self._digest = DIGESTS[digest]
@@ -185,6 +190,7 @@ class Delivery:
         self._meter = CorruptionMeter(limits.corrupt_window_frames)
         self._counters = DeliveryCounters()
         self._releases_at_durable = releases_at_durable
+        self._journal = journal
         self._durable_stop: int | None = None
         self._limit = 1 + limits.window_events_max
         self._peer_limit = 1 + limits.window_events_max
@@ -480,6 +486,9 @@ class Delivery:
         self._ring.record(sequence, frame, len(frame), now, key=key, durable=durable)
         self._out.append(frame)
         self._counters.sent += 1
+        # The number of one that is superseded is used, as `Marks` say, and it is not sent again.
+        if self._journal is not None and durable:
+            self._journal.add(FrameSent(sequence, frame, cast("int | None", key)))
         return sequence
 
     def send_unnumbered(self, message: Message) -> None:
@@ -564,6 +573,8 @@ class Delivery:
         gone = self._ring.evict(is_chosen)
         # Also what the peer has received: it may lose that again, until it has made it safe.
         self._evicted.update(chosen)
+        if self._journal is not None and chosen:
+            self._journal.add(FramesEvicted(tuple(chosen.items())))
         self._send_skips(gone)
         return frozenset(sequence for start, stop in gone for sequence in range(start, stop))
 
@@ -572,6 +583,28 @@ class Delivery:
         ranges = RangeSet((sequence, sequence + 1) for sequence in self._evicted)
         documents = dict.fromkeys(self._evicted.values())
         return tuple(ranges)[:_RESUME_ITEMS_MAX], tuple(documents)[:_RESUME_ITEMS_MAX]
+
+    def note_all(self, journal: OutboxJournal) -> None:
+        """Note all that another process needs, but for the numbers in `Marks`."""
+        for sequence, frame, key in self._ring.held():
+            journal.add(FrameSent(sequence, cast(bytes, frame), cast("int | None", key)))
+        if self._evicted:
+            journal.add(FramesEvicted(tuple(self._evicted.items())))
+
+    def holds_of(self, document: int) -> bool:
+        """Whether a frame of that document is kept."""
+        return any(key == document for _, _, key in self._ring.held())
+
+    def restore(self, state: OutboxState) -> None:
+        """Begin where another process has left; then a resume follows, as after any connection."""
+        marks = state.marks
+        self._ring.restore(
+            next_sequence=marks.next,
+            released=marks.released,
+            frames=((sequence, kept.frame, kept.document) for sequence, kept in sorted(state.frames.items())),
+        )
+        self._window.begin_at(marks.expected)
+        self._evicted.update(state.evicted)
 
     def _forget_evicted(self, released: int) -> None:
         # Not before the peer has made safe that it was told: it may have to be told again.

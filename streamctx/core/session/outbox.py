@@ -9,13 +9,14 @@ collapse into one snapshot: the editor's thread never blocks, and nothing is los
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 from streamctx.core.delivery.coalescer import Coalescer
 from streamctx.core.documents.parts import PART_CHARACTERS, cut
 from streamctx.core.documents.presence import Key
+from streamctx.core.session.outbox_records import OutboxJournal, SnapshotDone, SnapshotDue
 from streamctx.wire.messages import (
     Close,
     DesignClose,
@@ -39,7 +40,8 @@ _PART_EVERY = 16
 class Queued:
     """One durable event or request that waits.
 
-    `alias` is its document's, 0 for requests. `text` follows the event in parts.
+    `alias` is its document's, 0 for requests. `text` follows the event in parts. `ticket`
+    is what the journal knows it by, 0 if it does not.
     """
 
     message: Message
@@ -49,6 +51,7 @@ class Queued:
     weight: int
     text: str | None = None
     part_characters: int = PART_CHARACTERS
+    ticket: int = 0
 
 
 class _LongText:
@@ -67,12 +70,23 @@ class Outbox:
     """What waits to be numbered.
 
     `snapshots_due` are the documents whose present text has to be sent, each with the events
-    that follow its snapshot; the snapshot includes their edits.
+    that follow its snapshot; the snapshot includes their edits. What leaves, and which texts are due, is
+    noted in the journal, if there is one; whoever lets something wait notes that.
     """
 
-    __slots__ = ("_long_texts", "_queue", "_since_part", "bytes", "events", "snapshots_due", "states")
+    __slots__ = (
+        "_journal",
+        "_long_texts",
+        "_queue",
+        "_since_part",
+        "bytes",
+        "events",
+        "snapshots_due",
+        "states",
+    )
 
-    def __init__(self, keys_max: int) -> None:
+    def __init__(self, keys_max: int, journal: OutboxJournal | None = None) -> None:
+        self._journal = journal
         self._queue: deque[Queued] = deque()
         self._long_texts: dict[int, _LongText] = {}
         self._since_part = 0
@@ -116,6 +130,8 @@ class Outbox:
             self.events -= 1
             self.bytes -= queued.weight
             self._since_part += 1
+            if self._journal is not None:
+                self._journal.gone((queued.ticket,))
             if queued.text is not None:
                 self._begin_long_text(queued)
             return queued
@@ -134,6 +150,7 @@ class Outbox:
         del self._long_texts[alias]
         if long_text.index == message.parts:
             self._queue.extend(long_text.held)
+            self._note_done(alias)
         else:
             self._long_texts[alias] = long_text
         return part
@@ -143,6 +160,8 @@ class Outbox:
         long_text = self._long_texts[queued.alias] = _LongText(
             queued.message, cut(queued.text, queued.part_characters)
         )
+        # Its edits may go on waiting, but another process could not go on with its parts.
+        self._note_due(queued.alias)
         behind = [other for other in self._queue if other.alias == queued.alias]
         if behind:
             self._queue = deque(other for other in self._queue if other.alias != queued.alias)
@@ -156,6 +175,7 @@ class Outbox:
             self._long_texts[queued.alias].held.extend(followers)
         else:
             self._queue.extendleft(reversed(followers))
+            self._note_done(queued.alias)
 
     def next_state(self) -> tuple[SupersedableEvent, float, bool] | None:
         """Take the next supersedable event whose document has nothing older waiting (COA-2)."""
@@ -188,6 +208,8 @@ class Outbox:
         if long_text is not None:
             waiting += long_text.held
         dropped = [other for other in waiting if not keep(other.message)]
+        self._note_gone(dropped)
+        self._note_due(alias)
         due = self.snapshots_due.setdefault(alias, deque())
         for other in waiting:
             if keep(other.message):
@@ -210,6 +232,9 @@ class Outbox:
         is_announced = not any(isinstance(other.message, Open | DesignOpen) for other in waiting)
         kept = [other for other in waiting if is_announced and isinstance(other.message, Close | DesignClose)]
         self._queue.extend(kept)
+        tickets = {other.ticket for other in kept}
+        self._note_gone(other for other in waiting if other.ticket not in tickets)
+        self._note_done(alias)
         self.events -= len(waiting) - len(kept)
         self.bytes -= sum(other.weight for other in waiting) - sum(other.weight for other in kept)
         return len(waiting) - len(kept)
@@ -220,7 +245,9 @@ class Outbox:
         due.append(queued)
 
     def _drop_from(self, waiting: deque[Queued], kind: type[Message]) -> None:
-        for other in [other for other in waiting if isinstance(other.message, kind)]:
+        found = [other for other in waiting if isinstance(other.message, kind)]
+        self._note_gone(found)
+        for other in found:
             waiting.remove(other)
             self.events -= 1
             self.bytes -= other.weight
@@ -229,6 +256,8 @@ class Outbox:
         """Drop everything that waits of a document, its present values included."""
         self.collapse(alias, keep=lambda _message: False)
         followers = self.snapshots_due.pop(alias)
+        self._note_gone(followers)
+        self._note_done(alias)
         self.events -= len(followers)
         self.bytes -= sum(other.weight for other in followers)
         self.states.forget_where(lambda key: key[1] == alias)
@@ -247,7 +276,13 @@ class Outbox:
                 weights[queued.alias] = weights.get(queued.alias, 0) + queued.weight
         return max(weights, key=lambda alias: weights[alias], default=0)
 
-    def _every(self) -> Iterator[Queued]:
+    @property
+    def long_texts(self) -> Collection[int]:
+        """The documents whose texts are going out in parts."""
+        return self._long_texts.keys()
+
+    def every(self) -> Iterator[Queued]:
+        """All that waits, each document's in order."""
         yield from self._queue
         for long_text in self._long_texts.values():
             yield from long_text.held
@@ -256,9 +291,28 @@ class Outbox:
 
     def clear(self) -> list[Queued]:
         """Forget all durable events; return them in order. The present values of keys stay."""
-        waiting = list(self._every())
+        waiting = list(self.every())
+        self._note_gone(waiting)
+        for alias in (*self._long_texts, *self.snapshots_due):
+            self._note_done(alias)
         self._queue.clear()
         self._long_texts.clear()
         self.snapshots_due.clear()
         self.events = self.bytes = 0
         return waiting
+
+    def drop_saves(self, alias: int) -> None:
+        """Drop the saves that follow a snapshot that is due."""
+        self._drop_from(self.snapshots_due[alias], Save)
+
+    def _note_gone(self, gone: Iterable[Queued]) -> None:
+        if self._journal is not None:
+            self._journal.gone(queued.ticket for queued in gone)
+
+    def _note_due(self, alias: int) -> None:
+        if self._journal is not None:
+            self._journal.add(SnapshotDue(alias))
+
+    def _note_done(self, alias: int) -> None:
+        if self._journal is not None:
+            self._journal.add(SnapshotDone(alias))

@@ -18,8 +18,20 @@ from streamctx.core.session.client_document import HASHED_WHILE_BUSY_BYTES_MAX, 
 from streamctx.core.session.client_events import ClientEvent, ClientSettings, DocumentRefusal, Refusal
 from streamctx.core.session.delivery import Delivery
 from streamctx.core.session.outbox import Outbox, Queued
+from streamctx.core.session.outbox_records import (
+    Bound,
+    DocumentGone,
+    DocumentNoted,
+    DocumentOpened,
+    EventWaits,
+    OutboxJournal,
+    SnapshotDue,
+    TextReplaced,
+)
+from streamctx.core.session.outbox_state import KeptEvent, OutboxState
 from streamctx.errors import ErrorCode
 from streamctx.limits import Limits
+from streamctx.vocabulary import Encoding
 from streamctx.wire.codec import encode_body
 from streamctx.wire.messages import (
     Close,
@@ -34,7 +46,9 @@ from streamctx.wire.messages import (
     Save,
     Snapshot,
     SnapshotRequest,
+    Subscribe,
     SupersedableEvent,
+    Unsubscribe,
     Version,
 )
 
@@ -51,25 +65,29 @@ class Outgoing:
     """The documents of a session and everything of theirs that waits.
 
     `delivery` is that of the present epoch, `None` before the first. `limits` are those
-    that the server has told.
+    that the server has told. What changes is noted in the journal, if there is one.
     """
 
-    def __init__(self, settings: ClientSettings, events: deque[ClientEvent]) -> None:
+    def __init__(
+        self, settings: ClientSettings, events: deque[ClientEvent], journal: OutboxJournal | None = None
+    ) -> None:
         """Start without documents.
 
         Args:
             settings: Those of the session.
             events: Takes what the application is told.
+            journal: Takes what another process needs to go on.
         """
         self.documents: dict[int, ClientDocument] = {}
         self.designs: dict[int, DesignOpen] = {}
-        self.outbox = Outbox(settings.limits.supersedable_keys_max)
+        self.outbox = Outbox(settings.limits.supersedable_keys_max, journal)
         self.delivery: Delivery | None = None
         self.is_offline = True
         self.collapsed = 0
         """Waiting events that a snapshot replaced."""
         self._settings = settings
         self._events = events
+        self._journal = journal
         self._unverified: dict[int, ClientDocument] = {}
         self._designs_reopened: set[int] = set()
         self.limits = settings.limits
@@ -99,17 +117,42 @@ class Outgoing:
     def put_text(self, document: ClientDocument, message: Open, text: str, now: float) -> None:
         """Let a new document's text wait."""
         self.documents[document.alias] = document
-        self.outbox.put(self._text_message(message, text, now))
+        self._put_opened(message, text, now)
         self._bound()
+
+    def replace_text(self, document: ClientDocument) -> None:
+        """Take another text of a document, which is in its buffer already, into account."""
+        if self._journal is not None and document.refused is None:
+            self._journal.add(TextReplaced(document.alias, document.version, document.buffer.text()))
+
+    def open_again(self, document: ClientDocument, text: str, now: float) -> None:
+        """Let a document's text and metadata, which it has already, take the place of those that it had."""
+        document.edits_unverified = 0
+        self._unverified.pop(document.alias, None)
+        if document.alias not in self.outbox.snapshots_due:
+            self.put_text(document, document.metadata, text, now)
+            return
+        # The text that is due is this one, in an `open` and not in a snapshot: its version may be lower, and
+        # below what was saved.
+        self.outbox.drop_saves(document.alias)
+        self._note_opened(document, text, now)
+        document.is_announced = False
+        self.note(document)
 
     def enqueue(self, message: Message, alias: int, now: float, *, weight: int = 0) -> None:
         """Let a durable event or a request wait; `alias` is 0 for a request."""
-        self.outbox.put(Queued(message, alias, now, self.is_offline, _EVENT_WEIGHT + weight))
+        ticket = 0
+        if self._journal is not None and not isinstance(message, Subscribe):
+            ticket = self._journal.next_ticket()
+            self._note_waiting(message, alias, now, ticket, edits=isinstance(message, Edit))
+        self.outbox.put(Queued(message, alias, now, self.is_offline, _EVENT_WEIGHT + weight, ticket=ticket))
         self._bound()
 
     def edited(self, document: ClientDocument, edit: Edit, now: float) -> None:
         """Let an edit that was made wait, and its hash be sent in time (VER-1)."""
         if document.alias in self.outbox.snapshots_due:
+            if self._journal is not None:
+                self._note_waiting(edit, document.alias, now, 0, edits=True)
             return  # The snapshot has it, and proves itself.
         self.enqueue(edit, document.alias, now, weight=sum(len(change.text) for change in edit.changes))
         if document.alias in self.outbox.snapshots_due:
@@ -168,6 +211,7 @@ class Outgoing:
             del self.documents[alias]
             self.enqueue(Close(document=alias), alias, now)
         self.documents.pop(alias, None)
+        self._note_gone(alias)
         self.forget_states(alias)
         self._unverified.pop(alias, None)
 
@@ -196,12 +240,16 @@ class Outgoing:
             document.edits_unverified = 0
             if document.refused == ErrorCode.EXCLUDED:
                 continue  # It stays untold.
-            document.refused = None
+            if document.refused is not None:
+                document.refused = None
+                self._note_opened(document, document.buffer.text(), now)
+            self.note(document)
             self.outbox.collapse(document.alias, keep=_outlives_snapshot)
         for design in self.designs.values():
             self.enqueue(design, design.document, now)
         for queued in waiting:
             if _outlives_snapshot(queued.message) and queued.alias in self.outbox.snapshots_due:
+                self._note_waiting(queued.message, queued.alias, queued.made_at, queued.ticket, edits=False)
                 self.outbox.put(queued)
         self.outbox.states.mark_all_dirty()
 
@@ -258,6 +306,7 @@ class Outgoing:
             if document.open_sequence == sequence:
                 document.is_announced = False
                 document.open_sequence = 0
+                self.note(document)
                 self.collapse(document)
             return
         if isinstance(message, Save):
@@ -281,6 +330,7 @@ class Outgoing:
             return
         else:
             document.refused_sequence = max(document.refused_sequence, error.reference or 0)
+            self.note(document)
             if error.code == ErrorCode.UNKNOWN_DOCUMENT and document.refused is None:
                 self._reopen(document, error)
         self._events.append(Refusal(error))
@@ -288,6 +338,7 @@ class Outgoing:
     def _refused(self, document: ClientDocument, error: ErrorMessage) -> None:
         document.refused = error.code
         self.outbox.forget(document.alias)
+        self._note_gone(document.alias)
         self._unverified.pop(document.alias, None)
         self._events.append(DocumentRefusal(document.alias, error.code, error.message))
 
@@ -300,6 +351,7 @@ class Outgoing:
             self._refused(document, error)
             return
         document.is_announced = False
+        self.note(document)
         self.collapse(document)
 
     def _reopen_design(self, alias: int, now: float) -> None:
@@ -319,6 +371,115 @@ class Outgoing:
         for key, (event, _, _) in self.outbox.states.current():
             if event.document == alias:  # Also a focus on it, which has no document in its key.
                 self.outbox.states.mark_dirty(key)
+
+    # What another process needs to go on.
+
+    def note(self, document: ClientDocument) -> None:
+        """Note what is known of what was sent of a document."""
+        if self._journal is not None and document.refused is None:
+            self._journal.add(
+                DocumentNoted(
+                    document.alias,
+                    document.is_announced,
+                    document.open_sequence,
+                    document.text_sequence,
+                    document.refused_sequence,
+                    document.saved_version,
+                )
+            )
+
+    def note_design(self, alias: int, *, is_open: bool) -> None:
+        """Note that a design document was opened or closed."""
+        if self._journal is not None:
+            self._journal.add(Bound("design", alias, is_open))
+
+    def _note_gone(self, alias: int) -> None:
+        if self._journal is not None:
+            self._journal.add(DocumentGone(alias))
+
+    def _note_opened(self, document: ClientDocument, text: str, now: float) -> None:
+        message = msgspec.structs.replace(document.metadata, version=document.version)
+        self._note_open(message, text, now, 0)
+
+    def _note_open(self, message: Open, text: str, now: float, ticket: int) -> None:
+        if self._journal is not None:
+            message = msgspec.structs.replace(message, text="", parts=None)
+            body = _encoded(message, Encoding.MSGPACK)
+            self._journal.add(DocumentOpened(message.document, body, text, ticket, now))
+
+    def _note_waiting(self, message: Message, alias: int, now: float, ticket: int, *, edits: bool) -> None:
+        if self._journal is not None:
+            body = _encoded(message, Encoding.MSGPACK)
+            self._journal.add(EventWaits(ticket, now, alias, body, edits))
+
+    def note_all(self, now: float) -> None:
+        """Note the whole state."""
+        journal = self._journal
+        assert journal is not None
+        waiting = sorted(
+            (queued for queued in self.outbox.every() if queued.ticket), key=lambda queued: queued.ticket
+        )
+        opening = {queued.alias for queued in waiting if isinstance(queued.message, Open)}
+        for document in self.documents.values():
+            if document.refused is None and document.alias not in opening:
+                self._note_opened(document, document.buffer.text(), now)
+        told: set[int] = set()
+        for queued in waiting:
+            message, text = queued.message, queued.text
+            if isinstance(message, Open):
+                told.add(queued.alias)
+                self._note_open(message, text or message.text or "", queued.made_at, queued.ticket)
+            else:
+                edits = isinstance(message, Edit) and queued.alias in told
+                self._note_waiting(message, queued.alias, queued.made_at, queued.ticket, edits=edits)
+        for alias in opening - self.documents.keys():
+            self._note_gone(alias)
+        for document in self.documents.values():
+            self.note(document)
+        for alias in (*self.outbox.snapshots_due, *self.outbox.long_texts):
+            journal.add(SnapshotDue(alias))
+        for alias in self.designs:
+            self.note_design(alias, is_open=True)
+
+    def restore(self, state: OutboxState, now: float, *, shift_s: float) -> None:
+        """Take over what another process has left, in an outbox that is empty.
+
+        What waited goes on waiting. Of a text that was going out in parts the present one is due, and what it
+        holds does not wait. Design documents are closed, and what was subscribed to is left.
+
+        Args:
+            state: What is on disk; its texts are used from here on.
+            now: Of this process.
+            shift_s: What to add to a time of the other process to get one of this one.
+        """
+        for kept in state.documents.values():
+            document = self.documents[kept.metadata.document] = kept.to_document()
+            if document.alias in state.due:
+                self.collapse(document)
+            else:
+                # It proves itself soon, whatever was proved before.
+                document.edits_unverified = 1
+                document.first_unverified_at = document.last_edit_at = now
+                self._unverified[document.alias] = document
+            self.note(document)
+        for ticket, event in sorted(state.waiting.items()):
+            if event.alias in state.due:
+                # Of a document that was closed nobody needs the text, and of another it is sent whole.
+                outlives = (Mention, Save) if event.alias in self.documents else (Close,)
+                if not isinstance(event.message, outlives):
+                    continue
+            self._put_restored(ticket, event, event.made_at + shift_s)
+        for alias in sorted(state.designs):
+            self.enqueue(DesignClose(document=alias, reason="plugin_closed"), alias, now)
+        for subscription in sorted(state.subscriptions):
+            self.enqueue(Unsubscribe(subscription=subscription), 0, now)
+
+    def _put_restored(self, ticket: int, event: KeptEvent, made_at: float) -> None:
+        if isinstance(event.message, Open):
+            self.outbox.put(self._text_message(event.message, event.text or "", made_at, ticket=ticket))
+        else:
+            weight = _EVENT_WEIGHT + event.body_bytes
+            self.outbox.put(Queued(event.message, event.alias, made_at, True, weight, ticket=ticket))
 
     # What goes out.
 
@@ -365,6 +526,7 @@ class Outgoing:
         if document is not None and isinstance(message, Open):
             document.is_announced = True
             document.open_sequence = document.text_sequence = sequence
+            self.note(document)
 
     def _fits(self, body: bytes, message: Message) -> bool:
         """Whether a frame takes it. What does not fit fails alone here, as it would there (FRM-3)."""
@@ -385,12 +547,7 @@ class Outgoing:
         return False
 
     def _encode(self, message: Message) -> bytes:
-        try:
-            return encode_body(message, self._settings.encoding)
-        except UnicodeEncodeError:
-            # A lone surrogate somewhere (CNV-4); rare enough to look for it only now.
-            plain = _well_formed_within(msgspec.to_builtins(message))
-            return encode_body(msgspec.convert(plain, type(message)), self._settings.encoding)
+        return _encoded(message, self._settings.encoding)
 
     def _send_snapshot(self, delivery: Delivery, document: ClientDocument, now: float) -> None:
         text = document.buffer.text()
@@ -410,9 +567,15 @@ class Outgoing:
         document.text_sequence = delivery.send(queued.message, now, key=document.alias)
         if isinstance(message, Open):
             document.open_sequence = document.text_sequence
+        self.note(document)
         self._repeat_states(document.alias)
 
-    def _text_message(self, message: Open | Snapshot, text: str, now: float) -> Queued:
+    def _put_opened(self, message: Open, text: str, now: float) -> None:
+        ticket = 0 if self._journal is None else self._journal.next_ticket()
+        self._note_open(message, text, now, ticket)
+        self.outbox.put(self._text_message(message, text, now, ticket=ticket))
+
+    def _text_message(self, message: Open | Snapshot, text: str, now: float, *, ticket: int = 0) -> Queued:
         """A text as it goes out: whole if it is short, else announced in parts."""
         characters = self._part_characters
         is_short = len(text) <= characters
@@ -427,6 +590,7 @@ class Outgoing:
             weight=_EVENT_WEIGHT + (len(text) if is_short else 0),
             text=None if is_short else text,
             part_characters=characters,
+            ticket=ticket,
         )
 
     def _bound(self) -> None:
@@ -445,6 +609,16 @@ class Outgoing:
                 gone = self.delivery.evict(lambda key, alias=alias: alias if key == alias else None)  # type: ignore[misc]
                 if document.open_sequence in gone:
                     document.is_announced = False
+                    self.note(document)
+
+
+def _encoded(message: Message, encoding: Encoding) -> bytes:
+    try:
+        return encode_body(message, encoding)
+    except UnicodeEncodeError:
+        # A lone surrogate somewhere (CNV-4); rare enough to look for it only now.
+        plain = _well_formed_within(msgspec.to_builtins(message))
+        return encode_body(msgspec.convert(plain, type(message)), encoding)
 
 
 def _outlives_snapshot(message: Message) -> bool:
