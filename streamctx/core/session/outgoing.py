@@ -131,6 +131,7 @@ class Outgoing:
         self._unverified.pop(document.alias, None)
         if document.alias not in self.outbox.snapshots_due:
             self.put_text(document, document.metadata, text, now)
+            self.note(document)
             return
         # The text that is due is this one, in an `open` and not in a snapshot: its version may be lower, and
         # below what was saved.
@@ -470,7 +471,7 @@ class Outgoing:
                     continue
             self._put_restored(ticket, event, event.made_at + shift_s)
         for alias in sorted(state.designs):
-            self.enqueue(DesignClose(document=alias, reason="plugin_closed"), alias, now)
+            self.enqueue(DesignClose(document=alias, reason="file_closed"), alias, now)
         for subscription in sorted(state.subscriptions):
             self.enqueue(Unsubscribe(subscription=subscription), 0, now)
 
