@@ -28,6 +28,7 @@ __all__ = [
     "Observation",
     "ObservationChange",
     "ObservedSession",
+    "OutboxStatus",
     "Refusal",
     "RemoteProtocolError",
     "SessionClosed",
@@ -45,6 +46,7 @@ _MODULES = {
     "streamctx.client.document": ("Document",),
     "streamctx.client.faults": ("FaultRates", "MessageFaults"),
     "streamctx.client.observation": ("Observation", "ObservationChange"),
+    "streamctx.client.outbox": ("OutboxStatus",),
     "streamctx.core.session.client_events": ("DocumentRefusal", "Refusal"),
     "streamctx.core.session.observed": ("ObservedSession",),
     "streamctx.errors": (

@@ -6,6 +6,7 @@ from streamctx.client.faults import FaultRates as FaultRates
 from streamctx.client.faults import MessageFaults as MessageFaults
 from streamctx.client.observation import Observation as Observation
 from streamctx.client.observation import ObservationChange as ObservationChange
+from streamctx.client.outbox import OutboxStatus as OutboxStatus
 from streamctx.core.session.client_events import DocumentRefusal as DocumentRefusal
 from streamctx.core.session.client_events import Refusal as Refusal
 from streamctx.core.session.observed import ObservedSession as ObservedSession

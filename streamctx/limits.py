@@ -47,6 +47,8 @@ class Limits:
     ring_events_max: int = 10_000
     """Client: frames kept for retransmission plus events not yet sent, together."""
     ring_bytes_max: int = 16 * MIB
+    outbox_bytes_max: int = 64 * MIB
+    """Client: the outbox on disk, texts included; beyond three quarters of it nothing is kept."""
     server_ring_bytes_max: int = MIB
     """Server: frames kept for one client or observer; a feed pauses at it."""
 
@@ -115,6 +117,8 @@ class Limits:
         _require(self.heartbeat_s * 2 < self.dead_s, "2 * heartbeat_s < dead_s")
         # A frame that may be sent must fit the ring whole.
         _require(self.window_bytes_max <= self.ring_bytes_max, "window_bytes_max <= ring_bytes_max")
+        # Frames that wait for the server are kept with texts beside them.
+        _require(self.ring_bytes_max < self.outbox_bytes_max, "ring_bytes_max < outbox_bytes_max")
 
 
 def _require(holds: bool, relation: str) -> None:

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVarTuple
 
 import anyio
@@ -23,6 +24,8 @@ from streamctx.client.document import Document, Eol
 from streamctx.client.driver import Driver, Status
 from streamctx.client.faults import MessageFaults
 from streamctx.client.observation import Observation
+from streamctx.client.outbox import Outbox, OutboxStatus
+from streamctx.client.outbox_file import OutboxFile
 from streamctx.client.target import Target, find_target
 from streamctx.client.valid import valid
 from streamctx.core.session.client_events import (
@@ -55,6 +58,7 @@ logger = logging.getLogger("streamctx.client")
 
 Arguments = TypeVarTuple("Arguments")
 
+_CLOCK = time.monotonic
 _ERRORS_KEPT = 100
 _FLUSH_TIMEOUT_S = 5.0
 
@@ -91,14 +95,15 @@ class Client:
 
     def __init__(
         self, settings: ClientSettings, find: Callable[[], Target], ssl_context: ssl.SSLContext | None,
-        faults: MessageFaults | None,
+        faults: MessageFaults | None, outbox: Outbox | None,
     ) -> None:  # fmt: skip
         """Made by `connect`."""
-        self.session = ClientSession(settings, jitter=random.random)
+        self.session = ClientSession(settings, jitter=random.random) if outbox is None else outbox.session
         """The state machine; not to be changed from outside."""
         self.errors: deque[Refusal | DocumentRefusal] = deque(maxlen=_ERRORS_KEPT)
         """What the server refused, the newest last. Documents heal by themselves."""
-        self.now = time.monotonic
+        self.now = _CLOCK
+        self._outbox = outbox
         self._observations: dict[int, Observation] = {}
         self._failures_told = 0
         self._loop: Any = anyio.lowlevel.current_token().native_token
@@ -108,6 +113,7 @@ class Client:
             limits=settings.limits,
             ssl_context=ssl_context,
             faults=faults,
+            outbox=outbox,
             clock=self.now,
             jitter=random.random,
             on_event=self._take,
@@ -134,6 +140,20 @@ class Client:
     def documents(self) -> int:
         """How many documents are open."""
         return len(self.session.documents)
+
+    @property
+    def restored(self) -> tuple[Document, ...]:
+        """The documents of a process that died, with all that it had typed, until they are opened again.
+
+        `open` of the same URI goes on with one. Close those that your editor has no longer; agents see them
+        as long as they are open. Empty without an outbox.
+        """
+        return tuple(Document(self, document) for document in self.session.unclaimed)
+
+    @property
+    def outbox(self) -> OutboxStatus | None:
+        """How the outbox on disk fares; `None` if there is none."""
+        return None if self._outbox is None else self._outbox.status
 
     @property
     def counters(self) -> ClientCounters:
@@ -186,6 +206,8 @@ class Client:
         self, uri: str, text: str, *, language: str | None = None, version: int = 0, eol: Eol | None = None
     ) -> Document:
         """Open a document; returns once it is queued.
+
+        One of `restored` with that URI is gone on with: what is given here takes the place of what it was.
 
         Raises:
             SessionClosed: If the session has ended.
@@ -356,9 +378,16 @@ class Client:
     async def _close(self, flush_s: float) -> None:
         with anyio.move_on_after(flush_s), contextlib.suppress(SessionClosed):
             await self.flush()
-        if not self.session.is_settled and self._driver.end is None:
-            logger.warning("closed with %d events that the server has not confirmed", self.pending)
-        await self._driver.close()
+        is_settled, is_connected = self.session.is_settled, self.status == "connected"
+        if not is_settled and self._driver.end is None:
+            logger.warning(
+                "closed with %d events that the server has not confirmed%s",
+                self.pending,
+                "" if self._outbox is None else "; they stay in the outbox",
+            )
+        await self._driver.close(ends=is_settled or self._outbox is None)
+        if self._outbox is not None and is_settled and is_connected:
+            self._outbox.end()
 
 
 @contextlib.asynccontextmanager
@@ -379,12 +408,35 @@ async def connect(
     workspace: Workspace | None = None,
     limits: Limits = DEFAULT_LIMITS,
     flush_s: float = _FLUSH_TIMEOUT_S,
+    outbox: str | os.PathLike[str] | None = None,
+    outbox_fsync: bool = False,
     faults: MessageFaults | None = None,
 ) -> AsyncIterator[Client]:
     """Be a client for the length of the block, on asyncio or trio.
 
     Entering does not wait for the server; `Client.ready` does. Leaving waits for what is pending, at most
     `flush_s`, and ends the session. An exception or a cancellation in the block drops the connection at once.
+
+    With an outbox, what this process has typed survives it. Each call that opens, edits, saves, mentions or
+    closes has its event on disk when it returns, and each frame is there before it is sent. Whatever ends the
+    process, the next one with the same outbox goes on with the session: it sends again what the server lacks,
+    the same bytes, then what had not been sent. Its `Client.restored` are the documents that were open, with
+    their texts as of the last call. A plugin opens its documents as at any start, since what the editor has
+    now is the authority, and then says which of the others are gone (or shows their texts to the person
+    first):
+
+        async with streamctx.connect(name="my editor", outbox=state_directory / "streamctx") as client:
+            for buffer in editor.buffers:
+                await client.open(buffer.uri, buffer.text)
+            for document in client.restored:
+                document.close()
+
+    Cursors and the like are put anew, design documents are closed and opened anew, subscriptions end with the
+    process. Edits behind a long text that was going out in parts are sent as one snapshot with it. A new
+    session with the same documents begins where going on cannot be proved right: with another server,
+    encoding, unit, hash or role, and without `outbox_fsync` after the machine was started anew. One without
+    documents begins if the file is damaged; that is logged. A block that is left with everything confirmed
+    ends the session and empties the outbox; otherwise the next process goes on.
 
     Args:
         url: `ws://…` or `wss://…`; `None` takes `STREAMCTX_URL`, then this user's server that started last.
@@ -402,10 +454,16 @@ async def connect(
         workspace: What the editor has open, for observers.
         limits: Of this client.
         flush_s: How long leaving waits for what is pending.
+        outbox: A directory, made if need be, for this client alone: of two processes each has its own. It
+            holds texts and the secret of the session, so only this user can read it. At most
+            `limits.outbox_bytes_max` bytes; with more to keep, or a disk that takes nothing, it is emptied
+            and the session goes on without until there is room (`Client.outbox` tells). `None` keeps nothing.
+        outbox_fsync: Whether the outbox survives a power cut: the disk is waited for before anything is sent.
         faults: Made between session and socket, for tests.
 
     Raises:
-        ConfigurationError: If an argument or an environment variable is wrong.
+        ConfigurationError: If an argument or an environment variable is wrong, or another client has the
+        outbox.
     """
     find = functools.partial(find_target, url=url, token=token, token_file=token_file, uds=uds)
     # What is wrong with the arguments is said here; a server that is not there yet is waited for.
@@ -423,8 +481,12 @@ async def connect(
         workspace=workspace,
         limits=limits,
     )
-    client = Client(settings, find, ssl_context, faults)
+    kept: Outbox | None = None
+    if outbox is not None:
+        # Nothing else knows it yet, so a thread may read it.
+        kept = await anyio.to_thread.run_sync(_open_outbox, Path(outbox), settings, outbox_fsync)
     try:
+        client = Client(settings, find, ssl_context, faults, kept)
         async with anyio.create_task_group() as group:
             group.start_soon(client._run)
             yield client
@@ -435,6 +497,18 @@ async def connect(
             raise
         # The block raised; that a task group was around it is nobody's business.
         raise failed.exceptions[0] from failed.exceptions[0].__cause__
+    finally:
+        if kept is not None:
+            kept.close()
+
+
+def _open_outbox(directory: Path, settings: ClientSettings, fsync: bool) -> Outbox:
+    file = OutboxFile(directory, fsync=fsync)
+    try:
+        return Outbox(file, settings, fsync=fsync, clock=_CLOCK, jitter=random.random)
+    except BaseException:
+        file.close()
+        raise
 
 
 def _call_logged(function: Callable[..., object], *args: object) -> None:

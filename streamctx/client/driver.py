@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 
 from streamctx.client.faults import MessageFaults
+from streamctx.client.outbox import Outbox
 from streamctx.client.reconnect import ReconnectPolicy
 from streamctx.client.target import Target
 from streamctx.client.websocket import CONNECTION_ERRORS, WebSocket, open_websocket
@@ -54,6 +55,7 @@ class Driver:
         limits: Limits,
         ssl_context: ssl.SSLContext | None,
         faults: MessageFaults | None,
+        outbox: Outbox | None,
         clock: Callable[[], float],
         jitter: Callable[[], float],
         on_event: Callable[[ClientEvent], None],
@@ -66,6 +68,7 @@ class Driver:
             limits: Of this client.
             ssl_context: For `wss`; `None` is the default one.
             faults: Made between session and socket, for tests.
+            outbox: Has on disk whatever is sent, before it is.
             clock: Monotonic seconds.
             jitter: Returns a number in [0, 1).
             on_event: Called for each event of the session.
@@ -83,6 +86,7 @@ class Driver:
         self._limits = limits
         self._ssl_context = ssl_context
         self._faults = faults
+        self._outbox = outbox
         self._clock = clock
         self._jitter = jitter
         self._on_event = on_event
@@ -96,6 +100,7 @@ class Driver:
         self._retry_ms: int | None = None
         self._is_cut = False
         self._is_closing = False
+        self._farewell: int = CloseCode.NORMAL
 
     # What the client asks and tells.
 
@@ -109,7 +114,12 @@ class Driver:
         return "reconnecting" if self.is_welcomed else "connecting"
 
     def wake(self) -> None:
-        """There is something to send. Calls within one turn of the loop leave in one write."""
+        """There is something to send. Calls within one turn of the loop leave in one write.
+
+        What was to be kept on disk is there from here on.
+        """
+        if self._outbox is not None:
+            self._outbox.save()
         self._wake.set()
 
     async def wait_changed(self) -> None:
@@ -123,11 +133,16 @@ class Driver:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def close(self) -> None:
-        """End the session with a close 1000 that the server answers, or after `close_wait_s` without."""
+    async def close(self, *, ends: bool = True) -> None:
+        """Leave for good with a close that the server answers, or after `close_wait_s` without.
+
+        Args:
+            ends: Whether that ends the session, with 1000, or leaves it to another process.
+        """
         self._is_closing = True
+        self._farewell = CloseCode.NORMAL if ends else _GOING_AWAY
         if self.session.state in (ClientState.GREETING, ClientState.ESTABLISHED):
-            self._leave(CloseCode.NORMAL, "")
+            self._leave(self._farewell, "")
             with anyio.move_on_after(self._limits.close_wait_s):
                 await self._finished.wait()
 
@@ -170,7 +185,7 @@ class Driver:
             logger.debug("= no connection: %s", error)
             return None if self._is_closing else self._policy.failed(self._clock())
         self.connections += 1
-        close_code = await self._attend(websocket)
+        close_code = await self._attend(websocket, target.address)
         if self._is_closing or self.end is not None:
             return None
         delay_s = self._policy.lost(
@@ -180,14 +195,14 @@ class Driver:
             self._end(None, f"the server closed with {close_code}")
         return delay_s
 
-    async def _attend(self, websocket: WebSocket) -> int | None:
+    async def _attend(self, websocket: WebSocket, server: str) -> int | None:
         """Carry the session over one connection; returns the code that it was closed with."""
-        self._begin()
+        self._begin(server)
         try:
             async with anyio.create_task_group() as group:
                 self._scope = group.cancel_scope
                 if self._is_closing:
-                    self._leave(CloseCode.NORMAL, "")
+                    self._leave(self._farewell, "")
                 group.start_soon(self._read, websocket, group.cancel_scope)
                 await self._write(websocket)
                 group.cancel_scope.cancel()
@@ -204,10 +219,10 @@ class Driver:
             self._notify()
         return close_code
 
-    def _begin(self) -> None:
+    def _begin(self, server: str) -> None:
         self._leaving = self._failed_with = self._retry_ms = None
         self._is_cut = False
-        self.session.connected(self._clock())
+        self.session.connected(self._clock(), server=server)
 
     # Reading.
 
@@ -256,6 +271,8 @@ class Driver:
                 except RemoteProtocolError as error:
                     self._fail(error)
                     break
+                if data and self._outbox is not None:
+                    await self._outbox.sync()
                 if data and not await self._send(websocket, data, self._limits.send_deadline_s):
                     return
                 if self._is_cut:
@@ -298,6 +315,8 @@ class Driver:
         if due is not None and due <= now:
             session.handle_timeout(now)
         frames = session.data_to_send(now)
+        if self._outbox is not None:
+            self._outbox.save()
         if self._faults is not None:
             frames = self._faulted(self._faults, frames, now, is_text=websocket.is_text)
         self._dispatch()

@@ -28,6 +28,14 @@ class Target:
     uds: str | None = None
 
     @property
+    def address(self) -> str:
+        """What tells one server from another, without the token."""
+        if self.uds is not None:
+            return f"unix:{os.path.abspath(self.uds)}"
+        uri = self.uri
+        return f"{'wss' if uri.secure else 'ws'}://{uri.host.lower()}:{uri.port}{uri.path}"
+
+    @property
     def place(self) -> str:
         """For people: the address, without the token."""
         if self.uds is not None:

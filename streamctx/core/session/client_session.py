@@ -195,7 +195,12 @@ class ClientSession:
         self._had_epoch = state.had_session
         before = state.started
         facts = state.facts
-        if facts is not None and before is not None and before.boot == started.boot and self._fits(facts):
+        if (
+            facts is not None
+            and before is not None
+            and before.boot in ("", started.boot)
+            and self._fits(facts)
+        ):
             self._resume_with(facts, state, started.now)
         shift_s = 0.0
         if before is not None:

@@ -44,7 +44,8 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class ProcessStarted(_Record, frozen=True, tag=0):
     """A process has begun, whose clock says `now` at `wall_s` seconds since 1970.
 
-    `boot` identifies the start of the machine, empty where none is known; `unit` is what positions count.
+    `boot` identifies the start of the machine that the records outlive, empty if they outlive any or none is
+    known; `unit` is what positions count.
     """
 
     now: float
