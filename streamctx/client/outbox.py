@@ -114,8 +114,10 @@ class Outbox:
         records = session.take_outbox_records()
         if not self._file.is_open:
             now = self._clock()
-            if now >= self._retry_at and session.outbox_bytes <= self._bytes_max // 2:
-                self._compact()
+            if now >= self._retry_at:
+                self._retry_at = now + _RETRY_S
+                if session.outbox_bytes <= self._bytes_max // 2:
+                    self._compact()
             return
         if session.take_purge():
             self._compact()

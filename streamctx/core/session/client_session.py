@@ -282,6 +282,8 @@ class ClientSession:
     @property
     def is_settled(self) -> bool:
         """Whether the server has applied everything, and as durably as it promises."""
+        if self._delivery is None and self._had_epoch and self.documents:
+            return False  # They are opened anew in the next epoch.
         return self._outgoing.outbox.is_empty and (self._delivery is None or self._delivery.is_settled)
 
     @property

@@ -453,7 +453,7 @@ class Outgoing:
             now: Of this process.
             shift_s: What to add to a time of the other process to get one of this one.
         """
-        for kept in state.documents.values():
+        for _, kept in sorted(state.documents.items()):
             document = self.documents[kept.metadata.document] = kept.to_document()
             if document.alias in state.due:
                 self.collapse(document)

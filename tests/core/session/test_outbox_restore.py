@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from unittest.mock import patch
+
+if sys.version_info >= (3, 12):
+    from typing import override
+else:
+    from typing_extensions import override
 
 import msgspec
 import pytest
@@ -74,6 +80,7 @@ class Journaled(ClientSession):
 
     disk: Disk
 
+    @override
     def data_to_send(self, now: float) -> list[bytes]:
         frames = super().data_to_send(now)
         self.disk.append(self, self.take_outbox_records())
