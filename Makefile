@@ -114,6 +114,10 @@ bench-text: $(BENCH_READY) ## Compare the document text with other text structur
 bench-event-path: $(BENCH_READY) ## Measure an event's way from socket to applied
 	$(BIN)/python -m benchmarks.bench_event_path $(ARGS)
 
+.PHONY: bench-outbox
+bench-outbox: $(READY) ## Measure what an outbox on disk costs a client
+	$(BIN)/python -m benchmarks.bench_outbox $(ARGS)
+
 .PHONY: lock
 lock: ## Pin the newest allowed versions anew in requirements/*.txt
 	$(MAKE) .venv-lock
