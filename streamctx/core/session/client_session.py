@@ -215,6 +215,9 @@ class ClientSession:
                 document.forget_numbers()
         self._outgoing.restore(state, started.now, shift_s=shift_s)
         self._unclaimed = list(self.documents)
+        # Of a document that is there no longer: it may have been excluded, and its frames hold its text.
+        kept = {frame.document for frame in state.frames.values() if frame.document is not None}
+        self._to_purge = kept - self.documents.keys()
         self._journal.take()
 
     def _fits(self, facts: SessionFacts) -> bool:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from streamctx.core.session.client_session import ClientSession
+from streamctx.core.session.client_session import ClientSession, DocumentRefusal, Refusal
 from streamctx.core.session.live_context import LiveContext
 from streamctx.core.session.outbox_records import DocumentNoted, OutboxRecord, ProcessStarted
 from streamctx.core.session.outbox_state import OutboxState, outbox_state
@@ -33,7 +33,7 @@ from streamctx.wire.messages import (
     Event,
     Mention,
 )
-from tests.sim.pair import PRINCIPAL, Faults, SimClient, World
+from tests.sim.pair import PRINCIPAL, Faults, World
 from tests.sim.scenario import BAD, Typist, converge, editor_texts, server_texts
 from tests.sim.scenario import settings as client_settings
 
@@ -92,17 +92,21 @@ class Editor:
 
     def __init__(self, world: World, *, encoding: Encoding = Encoding.MSGPACK, seed: int = 0) -> None:
         self.world = world
-        self.settings = replace(client_settings(encoding=encoding), limits=world.limits)
+        self.settings = replace(client_settings("both", encoding=encoding), limits=world.limits)
         self.disk = Disk()
         self.mentions: list[str] = []
         self.dropped: set[str] = set()
         """Of documents that were closed: what waits behind a snapshot is not sent then."""
-        self.crashes = 0
+        self.excluded: set[int] = set()
+        self.told: set[int] = set()
+        """Of which the client has been told."""
         session = Journaled(self.settings, jitter=world.random.random, keeps_outbox=True)
         session.disk = self.disk
         self.disk.rewrite(session, self.started())
         self.client = world.client(self.settings, session)
         self.typist = Typist(self.client, seed)
+        self.other = Typist(world.client(client_settings()), seed + 1)
+        """Somebody else, who can be observed."""
 
     @property
     def session(self) -> ClientSession:
@@ -122,7 +126,7 @@ class Editor:
 
     def crash(self, started: ProcessStarted | None = None) -> None:
         """Die without a word, and come back."""
-        self.crashes += 1
+        self.note_told()
         self.client.die()
         before = self.disk.texts
         session = self.restored(started)
@@ -132,6 +136,13 @@ class Editor:
         self.typist.client = self.client
         self.typist.documents = list(session.documents.values())
         self.typist.present.clear()
+
+    def note_told(self) -> None:
+        for event in self.client.events:
+            if isinstance(event, DocumentRefusal):
+                self.told.add(event.alias)
+            elif isinstance(event, Refusal) and event.error.code == "excluded":
+                self.told.add(event.error.document or 0)
 
     # What it does.
 
@@ -143,7 +154,9 @@ class Editor:
         self.client.pump()
 
     def mention(self) -> None:
-        for document in self.typist.documents[:1]:
+        for document in [
+            document for document in self.typist.documents if document.alias not in self.excluded
+        ][:1]:
             self.mentions.append(f"note {len(self.mentions)}")
             mention = Mention(
                 document=document.alias, version=document.version, range=(0, 0, 0, 0), note=self.mentions[-1]
@@ -170,7 +183,7 @@ class Editor:
 
     def claim(self) -> None:
         """Open again what the process that died had, changed or not."""
-        for document in self.session.unclaimed[:1]:
+        for document in [document for document in self.session.unclaimed if document.refused is None][:1]:
             text, version = document.buffer.text(), document.version
             if self.typist.random.random() < 0.6:
                 text, version = text + "changed meanwhile", self.typist.random.choice([0, version + 9])
@@ -190,11 +203,23 @@ class Editor:
             self.typist.documents.remove(document)
         self.client.pump()
 
+    def open_excluded(self) -> None:
+        """The server refuses it, and until then it is a document like others."""
+        self.typist.open(f"file:///work/{self.typist.random.random()}/.env", "CANARY")
+        self.excluded.add(self.typist.documents[-1].alias)
+        self.client.pump()
+
+    def observe(self) -> None:
+        """Then the server's numbers count too."""
+        self.session.subscribe("*", self.world.now)
+        self.client.pump()
+
     def cut(self) -> None:
         if self.client.link is not None:
             self.client.link.cut()
 
     def wait(self) -> None:
+        self.other.step()
         self.world.run(0.05)
 
     def wait_long(self) -> None:
@@ -230,6 +255,8 @@ _STEPS: list[Callable[[Editor], None]] = [
     Editor.design,
     Editor.claim,
     Editor.close,
+    Editor.open_excluded,
+    Editor.observe,
     Editor.cut,
     Editor.crash,
     Editor.crash_before_sending,
@@ -260,9 +287,23 @@ def _run(steps: list[Callable[[Editor], None]], world: World, editor: Editor) ->
             step(editor)
             world.run(0.001)
         editor.wait_long()
-        converge(world, editor.client)
-    assert editor.session.state is ClientState.ESTABLISHED
+        world.faults = Faults()
+        assert world.run_until(lambda: _is_converged(editor), 60)
+    if editor.session.take_purge():
+        editor.compact()
+    editor.note_told()
+    # One that is closed before the server has it is never known to be excluded.
+    if editor.told >= editor.excluded:
+        assert not any(b"CANARY" in batch for batch in editor.disk.batches)
     return applied
+
+
+def _is_converged(editor: Editor) -> bool:
+    ours, theirs = editor_texts(editor.client), server_texts(editor.world, editor.client)
+    refused = {document.metadata.uri for document in editor.session.documents.values() if document.refused}
+    assert all(theirs[uri] is None for uri in refused)
+    is_here = editor.session.state is ClientState.ESTABLISHED and editor.session.is_settled
+    return is_here and all(theirs[uri] == ours[uri] for uri in ours.keys() - refused)
 
 
 @_RUN
@@ -275,15 +316,15 @@ def test_session_goes_on_wherever_its_process_dies(
     world = World(7, faults)
     editor = Editor(world, encoding=encoding, seed=len(steps))
     applied = _run(steps, world, editor)
-    session = world.hub.sessions(PRINCIPAL)
     # One session all the time, and of what it was told nothing came twice or was lost.
     assert editor.session.resets == 0
-    assert len(session) == 1
+    assert len(world.hub.sessions(PRINCIPAL)) == 2
     assert max(applied.values(), default=1) == 1
     assert set(editor.mentions) - editor.dropped <= applied.keys() <= set(editor.mentions)
     view = world.hub.session(PRINCIPAL, editor.session.session_id or "")
     assert view is not None
-    assert len(view["documents"]) == len(editor.session.documents)  # type: ignore[arg-type]
+    taken = [document for document in editor.session.documents.values() if document.refused is None]
+    assert len(view["documents"]) == len(taken)  # type: ignore[arg-type]
 
 
 @_RUN
@@ -297,7 +338,6 @@ def test_texts_are_equal_in_the_end_whatever_is_lost(
     world = World(8, BAD, limits)
     editor = Editor(world, seed=len(steps))
     _run(steps, world, editor)
-    assert server_texts(world, editor.client) == editor_texts(editor.client)
 
 
 @_RUN
@@ -383,7 +423,7 @@ def test_what_proves_nothing_begins_a_new_session_with_the_same_texts(change: st
     elif change == "encoding":
         editor.settings = replace(editor.settings, encoding=Encoding.JSON)
     elif change == "role":
-        editor.settings = replace(editor.settings, role="both")
+        editor.settings = replace(editor.settings, role="produce")
     elif change == "hash":
         editor.settings = replace(editor.settings, hash=type(editor.settings.hash)("sha-256"))
     started = editor.started()
@@ -471,15 +511,7 @@ def test_without_an_outbox_there_are_no_records() -> None:
 def test_subscriptions_and_designs_of_a_dead_process_are_ended() -> None:
     world = World(10)
     editor = Editor(world)
-    editor.settings = replace(editor.settings, role="both")
-    session = Journaled(editor.settings, jitter=world.random.random, keeps_outbox=True)
-    session.disk = editor.disk
-    editor.client.die()
-    editor.disk.rewrite(session, editor.started())
-    editor.client = world.client(editor.settings, session)
-    other = SimClient(world, client_settings())
-    world.clients.append(other)
-    world.at(world.now, other.connect)
+    session = editor.session
     world.run(0.1)
     session.subscribe("*", world.now)
     session.open_design(_DESIGN, world.now)
