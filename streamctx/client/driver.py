@@ -214,6 +214,8 @@ class Driver:
                 self._faults.disconnected()
             close_code = self._failed_with if self._leaving is not None else websocket.close_code
             self.session.disconnected(self._clock(), close_code)
+            if self._outbox is not None:
+                self._outbox.save()
             logger.debug("= session %s lost its connection, code %s", self.session.session_id, close_code)
             self._dispatch()
             self._notify()

@@ -91,6 +91,12 @@ class Outbox:
             )
         else:
             self._found = "documents" if self.session.session_id is None else "session"
+        logger.info(
+            "outbox: found %s, %d documents and %d events",
+            self._found,
+            len(self.session.documents),
+            self.session.pending,
+        )
         self._compact()
         self._compactions = 0
 
@@ -153,11 +159,11 @@ class Outbox:
 
     def _append(self, records: list[OutboxRecord]) -> None:
         try:
-            is_written = self._file.append(records, self._bytes_max)
+            is_written = self._file.append(records, self._compact_at)
         except OSError as error:
             self._suspend(f"it could not be written: {error.strerror}")
             return
-        if not is_written or self._file.size_bytes > self._compact_at:
+        if not is_written:
             self._compact()
 
     def _compact(self) -> None:

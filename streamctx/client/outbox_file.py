@@ -12,6 +12,7 @@ length that is wrong cannot be told from it without the check, and what followed
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import struct
@@ -265,6 +266,8 @@ def _lock(path: Path) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise ConfigurationError(f"outbox: {path} cannot be locked: {error.strerror}") from error
         raise ConfigurationError(
             f"outbox: {path.parent} is in use by another client; give each one a directory of its own"
         ) from error

@@ -31,7 +31,8 @@ class Target:
     def address(self) -> str:
         """What tells one server from another, without the token."""
         if self.uds is not None:
-            return f"unix:{os.path.abspath(self.uds)}"
+            # A path may hold what is no text.
+            return f"unix:{os.path.abspath(self.uds).encode('utf-8', 'backslashreplace').decode()}"
         uri = self.uri
         return f"{'wss' if uri.secure else 'ws'}://{uri.host.lower()}:{uri.port}{uri.path}"
 

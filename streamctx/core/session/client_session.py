@@ -639,16 +639,25 @@ class ClientSession:
             code = _CLOSE_OF_ERROR.get(ErrorCode(error.code), close_code)
         if code == CloseCode.CONFLICT:
             self._forget_session()
+        elif code == CloseCode.SUPERSEDED and self._journal is not None:
+            # What is on disk is the past of a session that somebody else goes on with, such as a copy of it.
+            # Another process would be told the same for ever.
+            self._forget_session()
+            self._end(code, error)
+            return
         elif code is not None and (4000 <= code < 4100 or code == 1008):
-            self._move(ClientInput.TERMINATED)
-            self._events.append(
-                SessionEnd(
-                    code=None if error is None else error.code,
-                    message=f"the server closed with {code}" if error is None else error.message,
-                )
-            )
+            self._end(code, error)
             return
         self._move(ClientInput.DISCONNECTED)
+
+    def _end(self, code: int, error: ErrorMessage | None) -> None:
+        self._move(ClientInput.TERMINATED)
+        self._events.append(
+            SessionEnd(
+                code=None if error is None else error.code,
+                message=f"the server closed with {code}" if error is None else error.message,
+            )
+        )
 
     def next_timeout(self) -> float | None:
         """When `handle_timeout` is due; `None` if never."""

@@ -112,6 +112,9 @@ class Editor:
     def session(self) -> ClientSession:
         return self.client.session
 
+    def is_in(self, state: ClientState) -> bool:
+        return self.session.state is state  # A call, so that the type checker forgets what it was.
+
     def started(self) -> ProcessStarted:
         return ProcessStarted(self.world.now, 1e9 + self.world.now, "boot", self.settings.unit)
 
@@ -443,6 +446,30 @@ def test_session_is_for_no_other_server() -> None:
     session.connected(world.now, server="wss://elsewhere")
     assert session.session_id is None
     assert session.documents
+
+
+def test_copy_that_is_superseded_begins_a_new_session_next_time() -> None:
+    world = World(11)
+    editor = _typed(world)
+    world.run(0.1)
+    copy = list(editor.disk.batches)
+    editor.crash()
+    world.run(1)
+    ours = editor.session.session_id
+    stale = Editor(world)
+    stale.client.die()
+    stale.disk.batches = copy
+    stale.client = world.client(stale.settings, stale.restored())
+    world.run(1)
+    assert stale.is_in(ClientState.CLOSED)
+    stale.disk.append(stale.session, stale.session.take_outbox_records())
+    stale.crash()
+    world.run(1)
+    assert stale.is_in(ClientState.ESTABLISHED)
+    assert stale.session.session_id != ours
+    assert server_texts(world, stale.client) == editor_texts(stale.client)
+    converge(world, editor.client)
+    assert editor.session.session_id == ours
 
 
 def test_attempt_is_higher_than_any_before() -> None:
