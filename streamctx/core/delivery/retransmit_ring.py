@@ -101,18 +101,25 @@ class RetransmitRing:
         self._in_flight_bytes = 0
 
     def restore(
-        self, *, next_sequence: int, released: int, frames: Iterable[tuple[int, Frame, Hashable | None]]
+        self,
+        *,
+        next_sequence: int,
+        released: int,
+        safe_stop: int,
+        frames: Iterable[tuple[int, Frame, Hashable | None]],
     ) -> None:
         """Begin, in place of empty, with what another ring had; then `resume`.
 
         Args:
             next_sequence: Its `next_sequence`.
             released: Its `released`.
+            safe_stop: Its `safe_stop`.
             frames: Of the numbers between, the durable frames that may have to be sent again, in number
                 order, with their keys.
         """
         self._next_sequence = next_sequence
         self._received = self._released = released
+        self._safe_stop = safe_stop
         for sequence, frame, key in frames:
             self._entries[sequence] = (frame, len(frame), 0.0, key, True)
             self._frame_count += 1

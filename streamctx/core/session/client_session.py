@@ -934,8 +934,8 @@ class ClientSession:
     def _marks_now(self) -> Marks:
         delivery, last = self._delivery, (self._last_alias, self._last_subscription)
         if delivery is None:
-            return Marks(1, 1, 1, *last)
-        return Marks(delivery.next_sequence, delivery.expected, delivery.released, *last)
+            return Marks(1, 1, 1, 1, *last)
+        return Marks(delivery.next_sequence, delivery.expected, delivery.released, delivery.safe_stop, *last)
 
     def _note_facts(self, welcome: Welcome, *, is_continued: bool) -> None:
         if self._journal is None:

@@ -252,6 +252,11 @@ class Delivery:
         return self._ring.released
 
     @property
+    def safe_stop(self) -> int:
+        """One past the highest of our durable frames that is forgotten."""
+        return self._ring.safe_stop
+
+    @property
     def last_received(self) -> float:
         """When the peer was last heard."""
         return self._last_received
@@ -601,6 +606,7 @@ class Delivery:
         self._ring.restore(
             next_sequence=marks.next,
             released=marks.released,
+            safe_stop=marks.safe_stop,
             frames=((sequence, kept.frame, kept.document) for sequence, kept in sorted(state.frames.items())),
         )
         self._window.begin_at(marks.expected)

@@ -84,12 +84,14 @@ class SessionForgotten(_Record, frozen=True, tag=3):
 class Marks(_Record, frozen=True, tag=4):
     """Numbers below `next` are used, `expected` is the server's lowest that has not come.
 
-    Of ours below `released` nothing is kept. Aliases and subscriptions up to the last ones are used.
+    Of ours below `released` nothing is kept, and the last durable one of these is below `safe_stop`. Aliases
+    and subscriptions up to the last ones are used.
     """
 
     next: int
     expected: int
     released: int
+    safe_stop: int
     last_alias: int
     last_subscription: int
 

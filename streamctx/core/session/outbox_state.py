@@ -100,7 +100,7 @@ class OutboxState:
     had_session: bool = False
     """Whether there ever was a session: documents may be known somewhere."""
     attempt: int = 0
-    marks: Marks = field(default_factory=lambda: Marks(1, 1, 1, 0, 0))
+    marks: Marks = field(default_factory=lambda: Marks(1, 1, 1, 1, 0, 0))
     frames: dict[int, KeptFrame] = field(default_factory=dict)
     evicted: dict[int, int] = field(default_factory=dict)
     documents: dict[int, KeptDocument] = field(default_factory=dict)
@@ -252,7 +252,7 @@ class _Reader:
     def _forget_session(self) -> None:
         state = self.state
         state.facts = None
-        state.marks = msgspec.structs.replace(state.marks, next=1, expected=1, released=1)
+        state.marks = msgspec.structs.replace(state.marks, next=1, expected=1, released=1, safe_stop=1)
         state.frames.clear()
         state.evicted.clear()
         # Numbers of a session say nothing in the next one.

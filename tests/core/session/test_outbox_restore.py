@@ -544,10 +544,10 @@ def test_subscriptions_and_designs_of_a_dead_process_are_ended() -> None:
     session.open_design(_DESIGN, world.now)
     editor.client.pump()
     world.run(0.5)
-    held = world.hub._registry.get(session.session_id or "")
+    held = world.hub.registry.get(session.session_id or "")
     assert held is not None
     assert held.session.context.designs
-    observed = next(each.session for each in world.hub._registry if each.session is not held.session)
+    observed = next(each.session for each in world.hub.registry if each.session is not held.session)
     assert observed.observers
     editor.crash()
     world.run(0.5)
