@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -158,15 +159,7 @@ async def test_killed_editor_loses_and_doubles_nothing(tmp_path: Path) -> None:
             sessions |= await _producers(server)
             assert len(sessions) == 1
             assert said["session"] == next(iter(sessions))[0]
-            for alias, name in enumerate(NAMES, 1):
-                view = await server.arena.get(f"/v1/sessions/{said['session']}/documents/{alias}")
-                document = json.loads(view.body)
-                version = editor.versions.get(name) or found["texts"][_uri(name)][1]
-                assert document["version"] == version
-                assert not document["stale"]
-                assert document["text"] == model.text(name, version)
-            metrics = await server.metrics()
-            assert metrics["events_refused"] == metrics["frames_lost"] == 0
+            await _check_server(server, said["session"], editor, found, model)
             made |= editor.notes
             async with asyncio.timeout(5):
                 while not made <= notes.keys():  # noqa: ASYNC110
@@ -182,6 +175,69 @@ async def _producers(server: ServerProcess) -> set[tuple[str, str]]:
     """The sessions that editors have, each with its epoch."""
     views = await server.arena.sessions()
     return {(view["session"], view["epoch"]) for view in views if view["role"] != "observe"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(90 + 10 * _ROUNDS)
+async def test_editor_and_server_that_are_both_killed_lose_nothing(tmp_path: Path) -> None:
+    chance = random.Random(int(os.environ.get("STREAMCTX_OUTBOX_SEED", "1")))
+    model = Model()
+    directory = tmp_path / "outbox"
+    sessions: set[tuple[str, str]] = set()
+    last = dict.fromkeys(NAMES, 0)
+    options = ("--data", str(tmp_path / "data"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for _ in range(max(1, _ROUNDS // 2)):
+        async with (
+            server_process(tmp_path, port=port, options=options) as server,
+            editor_process(server, directory) as editor,
+        ):
+            _check(found := await editor.line(), model, last)
+            last = {name: found["texts"].get(_uri(name), [0, 0])[1] for name in NAMES}
+            while len(editor.versions) < len(NAMES) or not await _producers(server):
+                await editor.line()
+            for _ in range(chance.choice([1, 30, 300])):
+                await editor.line()
+            sessions |= await _producers(server)
+            if chance.random() < 0.5:
+                server.process.kill()
+                # It types on, and nobody takes it.
+                for _ in range(chance.choice([0, 200])):
+                    await editor.line()
+            await editor.kill()
+            last = {name: max(last[name], editor.versions[name]) for name in NAMES}
+            if server.process.returncode is None:
+                server.process.kill()
+            await server.process.wait()
+    async with (
+        server_process(tmp_path, port=port, options=options) as server,
+        editor_process(server, directory) as editor,
+    ):
+        _check(found := await editor.line(), model, last)
+        said = await editor.confirmed()
+        sessions |= await _producers(server)
+        assert said["resets"] == 0
+        assert len(sessions) == 1
+        await _check_server(server, said["session"], editor, found, model)
+        editor.process.stdin.close()  # type: ignore[union-attr]
+        assert await editor.process.wait() == 0
+
+
+async def _check_server(
+    server: ServerProcess, session: str, editor: EditorProcess, found: dict[str, Any], model: Model
+) -> None:
+    """The server has what the editor has typed, and nothing was wrong with any of it."""
+    for alias, name in enumerate(NAMES, 1):
+        view = await server.arena.get(f"/v1/sessions/{session}/documents/{alias}")
+        document = json.loads(view.body)
+        version = editor.versions.get(name) or found["texts"][_uri(name)][1]
+        assert document["version"] == version
+        assert not document["stale"]
+        assert document["text"] == model.text(name, version)
+    metrics = await server.metrics()
+    assert metrics["events_refused"] == metrics["frames_lost"] == 0
 
 
 def _uri(name: str) -> str:
