@@ -32,15 +32,13 @@ from streamctx.core.session.client_events import (
 )
 from streamctx.core.session.delivery import Addressed, Delivery, DeliveryCounters, GivenUp, Item
 from streamctx.core.session.observed import ObservedSession
+from streamctx.core.session.outbox_journal import OutboxJournal
 from streamctx.core.session.outbox_records import (
     AttemptMade,
-    Bound,
     Marks,
-    OutboxJournal,
     OutboxRecord,
     ProcessStarted,
     SessionFacts,
-    SessionForgotten,
 )
 from streamctx.core.session.outbox_state import OutboxState
 from streamctx.core.session.outgoing import Outgoing
@@ -143,9 +141,7 @@ class ClientSession:
         self._jitter = jitter
         self._past = DeliveryCounters()
         self._events: deque[ClientEvent] = deque()
-        self._journal = OutboxJournal() if keeps_outbox else None
-        self._marks: Marks | None = None
-        self._facts: SessionFacts | None = None
+        self._journal = OutboxJournal(is_kept=keeps_outbox)
         self._server = ""
         self._is_proven = True
         self._unclaimed: list[int] = []
@@ -189,7 +185,6 @@ class ClientSession:
         return session
 
     def _restore(self, state: OutboxState, started: ProcessStarted) -> None:
-        assert self._journal is not None
         self._attempt = state.attempt
         self._last_alias, self._last_subscription = state.marks.last_alias, state.marks.last_subscription
         self._had_epoch = state.had_session
@@ -218,7 +213,7 @@ class ClientSession:
         # Of a document that is there no longer: it may have been excluded, and its frames hold its text.
         kept = {frame.document for frame in state.frames.values() if frame.document is not None}
         self._to_purge = kept - self.documents.keys()
-        self._journal.take()
+        self._journal.take(self._marks())
 
     def _fits(self, facts: SessionFacts) -> bool:
         """Whether this process may go on with a session: what settled it holds for its life (HSK-5)."""
@@ -232,7 +227,7 @@ class ClientSession:
         except RemoteProtocolError:
             return  # Ours are others than they were.
         self.session_id, self._epoch, self._secret = facts.session, facts.epoch, facts.secret
-        self._facts, self._server = facts, facts.server
+        self._journal.facts, self._server = facts, facts.server
         self._is_proven = False
         self._outgoing.delivery = self._new_delivery(facts.digest, facts.durability, now)
         self._outgoing.delivery.restore(state)
@@ -448,7 +443,7 @@ class ClientSession:
         _check_version(version)
         document.buffer = TextBuffer(well_formed(text), unit=self.settings.unit)
         document.version = version
-        self._outgoing.replace_text(document)
+        self._journal.replaced(document)
         self.snapshot(alias)
         return version
 
@@ -482,7 +477,7 @@ class ClientSession:
         """
         document = self._document(alias)
         document.saved_version = document.version
-        self._outgoing.note(document)
+        self._journal.knows(document)
         if document.refused is None:
             self._outgoing.put_version(document, now, cause="save")
             self._outgoing.enqueue(Save(document=alias, version=document.version), alias, now)
@@ -518,7 +513,7 @@ class ClientSession:
         self._require_room()
         design = msgspec.structs.replace(design, document=self._new_alias())
         self.designs[design.document] = design
-        self._outgoing.note_design(design.document, is_open=True)
+        self._journal.bound("design", design.document, is_open=True)
         self._outgoing.enqueue(design, design.document, now, weight=len(design.pages) * 100)
         return design
 
@@ -530,7 +525,7 @@ class ClientSession:
         """
         if self.designs.pop(close.document, None) is None:
             raise LocalProtocolError(f"no design document is open under alias {close.document}")
-        self._outgoing.note_design(close.document, is_open=False)
+        self._journal.bound("design", close.document, is_open=False)
         self._outgoing.enqueue(close, close.document, now)
         self._outgoing.forget_states(close.document)
 
@@ -560,14 +555,14 @@ class ClientSession:
             min_interval_ms=min_interval_ms,
         )
         self.subscriptions[subscribe.subscription] = subscribe
-        self._note_subscription(subscribe.subscription, is_open=True)
+        self._journal.bound("subscription", subscribe.subscription, is_open=True)
         self._ask_for(subscribe, now)
         return subscribe.subscription
 
     def unsubscribe(self, subscription: int, now: float) -> None:
         """Stop observing."""
         if self.subscriptions.pop(subscription, None) is not None:
-            self._note_subscription(subscription, is_open=False)
+            self._journal.bound("subscription", subscription, is_open=False)
             self._outgoing.enqueue(Unsubscribe(subscription=subscription), 0, now)
         self._forget_asked(subscription)
         for key in [key for key in self.observed if key[0] == subscription]:
@@ -592,8 +587,7 @@ class ClientSession:
             self._forget_session()
         self._server, self._is_proven = server, True
         self._attempt += 1
-        if self._journal is not None:
-            self._journal.add(AttemptMade(self._attempt))
+        self._journal.add(AttemptMade(self._attempt))
         self._last_error = None
         settings = self.settings
         hello = Hello(
@@ -639,7 +633,7 @@ class ClientSession:
             code = _CLOSE_OF_ERROR.get(ErrorCode(error.code), close_code)
         if code == CloseCode.CONFLICT:
             self._forget_session()
-        elif code == CloseCode.SUPERSEDED and self._journal is not None:
+        elif code == CloseCode.SUPERSEDED and self._journal.is_kept:
             # What is on disk is the past of a session that somebody else goes on with, such as a copy of it.
             # Another process would be told the same for ever.
             self._forget_session()
@@ -774,7 +768,7 @@ class ClientSession:
             self._delivery is not None and welcome.session == self.session_id and welcome.epoch == self._epoch
         )
         self.session_id, self._epoch, self._secret = welcome.session, welcome.epoch, welcome.secret
-        self._note_facts(welcome, is_continued=is_continued)
+        self._journal.welcomed(welcome, self.settings, self._server, is_continued=is_continued)
         self._move(ClientInput.WELCOMED)
         if is_continued:
             self._continue(welcome, now)
@@ -838,7 +832,7 @@ class ClientSession:
             ring_events_max=self._limits.ring_events_max,
             ring_bytes_max=self._limits.ring_bytes_max,
             releases_at_durable=durability != "none",
-            journal=self._journal,
+            journal=self._journal if self._journal.is_kept else None,
         )
 
     def _limits_of(self, told: NegotiatedLimits) -> Limits:
@@ -872,9 +866,7 @@ class ClientSession:
         """What follows is a new session, from the texts that we have."""
         self._retire_delivery()
         self.session_id = self._epoch = self._secret = None
-        self._facts = self._marks = None
-        if self._journal is not None:
-            self._journal.add(SessionForgotten())
+        self._journal.forgotten()
 
     def _retire_delivery(self) -> None:
         if self._delivery is not None:
@@ -888,40 +880,17 @@ class ClientSession:
 
         It has to be on disk, all of it or nothing, before any frame that `data_to_send` has returned is sent.
         """
-        journal = self._journal
-        if journal is None:
-            return []
-        marks, before = self._marks_now(), self._marks
-        # That the server has released something is no reason to write: at worst frames are sent once more.
-        if (
-            not journal.is_empty
-            or before is None
-            or (marks.next, marks.expected) != (before.next, before.expected)
-        ):
-            if marks != before:
-                journal.add(marks)
-            self._marks = marks
-        return journal.take()
+        return self._journal.take(self._marks())
 
     def outbox_snapshot(self, started: ProcessStarted) -> list[OutboxRecord]:
         """Everything, in place of all records that were taken before."""
-        journal = self._journal
-        assert journal is not None
-        journal.take()
-        journal.add(started)
-        journal.add(AttemptMade(self._attempt))
-        if self._facts is not None:
-            journal.add(self._facts)
-        elif self._had_epoch:
-            journal.add(SessionForgotten())
+        self._journal.begin_anew(started, attempt=self._attempt, had_session=self._had_epoch)
         if self._delivery is not None:
-            self._delivery.note_all(journal)
+            self._delivery.note_all(self._journal)
         self._outgoing.note_all(started.now)
         for subscription in self.subscriptions:
-            self._note_subscription(subscription, is_open=True)
-        self._marks = self._marks_now()
-        journal.add(self._marks)
-        return journal.take()
+            self._journal.bound("subscription", subscription, is_open=True)
+        return self._journal.take(self._marks())
 
     def take_purge(self) -> bool:
         """Whether a snapshot is to replace the records now: they hold what is excluded (SEC-3)."""
@@ -931,37 +900,11 @@ class ClientSession:
         self._to_purge.clear()
         return True
 
-    def _marks_now(self) -> Marks:
+    def _marks(self) -> Marks:
         delivery, last = self._delivery, (self._last_alias, self._last_subscription)
         if delivery is None:
             return Marks(1, 1, 1, 1, *last)
         return Marks(delivery.next_sequence, delivery.expected, delivery.released, delivery.safe_stop, *last)
-
-    def _note_facts(self, welcome: Welcome, *, is_continued: bool) -> None:
-        if self._journal is None:
-            return
-        if is_continued and self._facts is not None:
-            self._facts = msgspec.structs.replace(self._facts, secret=welcome.secret, server=self._server)
-        else:
-            self._marks = None
-            self._facts = SessionFacts(
-                server=self._server,
-                session=welcome.session,
-                secret=welcome.secret,
-                epoch=welcome.epoch,
-                encoding=self.settings.encoding,
-                digest=DigestAlgorithm(welcome.digest),
-                unit=self.settings.unit,
-                hash=self.settings.hash,
-                role=self.settings.role,
-                durability=welcome.durability,
-                limits=welcome.limits,
-            )
-        self._journal.add(self._facts)
-
-    def _note_subscription(self, subscription: int, *, is_open: bool) -> None:
-        if self._journal is not None:
-            self._journal.add(Bound("subscription", subscription, is_open))
 
     # Subscriptions.
 
@@ -1047,12 +990,12 @@ class ClientSession:
     def _take_error(self, error: ErrorMessage, now: float) -> None:
         if error.document is not None:
             self._outgoing.take_refusal(error, now)
-            if self._journal is not None and error.code == ErrorCode.EXCLUDED:
+            if self._journal.is_kept and error.code == ErrorCode.EXCLUDED:
                 self._to_purge.add(error.document)
             return
         if error.subscription is not None:
             if self.subscriptions.pop(error.subscription, None) is not None:
-                self._note_subscription(error.subscription, is_open=False)
+                self._journal.bound("subscription", error.subscription, is_open=False)
             self._forget_asked(error.subscription)
         self._events.append(Refusal(error))
 

@@ -21,7 +21,8 @@ from streamctx.core.delivery.range_set import RangeSet
 from streamctx.core.delivery.receive_window import ReceiveWindow, Verdict
 from streamctx.core.delivery.retransmit_ring import Answer, Frame, RetransmitRing
 from streamctx.core.delivery.round_trip import RoundTrip
-from streamctx.core.session.outbox_records import FrameSent, FramesEvicted, OutboxJournal
+from streamctx.core.session.outbox_journal import OutboxJournal
+from streamctx.core.session.outbox_records import FrameSent, FramesEvicted
 from streamctx.core.session.outbox_state import OutboxState
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.limits import Limits

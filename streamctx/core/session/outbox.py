@@ -9,14 +9,14 @@ collapse into one snapshot: the editor's thread never blocks, and nothing is los
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 from streamctx.core.delivery.coalescer import Coalescer
 from streamctx.core.documents.parts import PART_CHARACTERS, cut
 from streamctx.core.documents.presence import Key
-from streamctx.core.session.outbox_records import OutboxJournal, SnapshotDone, SnapshotDue
+from streamctx.core.session.outbox_journal import OutboxJournal
 from streamctx.wire.messages import (
     Close,
     DesignClose,
@@ -71,7 +71,7 @@ class Outbox:
 
     `snapshots_due` are the documents whose present text has to be sent, each with the events
     that follow its snapshot; the snapshot includes their edits. What leaves, and which texts are due, is
-    noted in the journal, if there is one; whoever lets something wait notes that.
+    noted in the journal; whoever lets something wait notes that.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class Outbox:
     )
 
     def __init__(self, keys_max: int, journal: OutboxJournal | None = None) -> None:
-        self._journal = journal
+        self._journal = OutboxJournal(is_kept=False) if journal is None else journal
         self._queue: deque[Queued] = deque()
         self._long_texts: dict[int, _LongText] = {}
         self._since_part = 0
@@ -130,8 +130,7 @@ class Outbox:
             self.events -= 1
             self.bytes -= queued.weight
             self._since_part += 1
-            if self._journal is not None:
-                self._journal.gone((queued.ticket,))
+            self._journal.gone((queued.ticket,))
             if queued.text is not None:
                 self._begin_long_text(queued)
             return queued
@@ -150,7 +149,7 @@ class Outbox:
         del self._long_texts[alias]
         if long_text.index == message.parts:
             self._queue.extend(long_text.held)
-            self._note_done(alias)
+            self._journal.done(alias)
         else:
             self._long_texts[alias] = long_text
         return part
@@ -161,7 +160,7 @@ class Outbox:
             queued.message, cut(queued.text, queued.part_characters)
         )
         # Its edits may go on waiting, but another process could not go on with its parts.
-        self._note_due(queued.alias)
+        self._journal.due(queued.alias)
         behind = [other for other in self._queue if other.alias == queued.alias]
         if behind:
             self._queue = deque(other for other in self._queue if other.alias != queued.alias)
@@ -175,7 +174,7 @@ class Outbox:
             self._long_texts[queued.alias].held.extend(followers)
         else:
             self._queue.extendleft(reversed(followers))
-            self._note_done(queued.alias)
+            self._journal.done(queued.alias)
 
     def next_state(self) -> tuple[SupersedableEvent, float, bool] | None:
         """Take the next supersedable event whose document has nothing older waiting (COA-2)."""
@@ -208,8 +207,8 @@ class Outbox:
         if long_text is not None:
             waiting += long_text.held
         dropped = [other for other in waiting if not keep(other.message)]
-        self._note_gone(dropped)
-        self._note_due(alias)
+        self._journal.gone(other.ticket for other in dropped)
+        self._journal.due(alias)
         due = self.snapshots_due.setdefault(alias, deque())
         for other in waiting:
             if keep(other.message):
@@ -233,8 +232,8 @@ class Outbox:
         kept = [other for other in waiting if is_announced and isinstance(other.message, Close | DesignClose)]
         self._queue.extend(kept)
         tickets = {other.ticket for other in kept}
-        self._note_gone(other for other in waiting if other.ticket not in tickets)
-        self._note_done(alias)
+        self._journal.gone(other.ticket for other in waiting if other.ticket not in tickets)
+        self._journal.done(alias)
         self.events -= len(waiting) - len(kept)
         self.bytes -= sum(other.weight for other in waiting) - sum(other.weight for other in kept)
         return len(waiting) - len(kept)
@@ -246,7 +245,7 @@ class Outbox:
 
     def _drop_from(self, waiting: deque[Queued], kind: type[Message]) -> None:
         found = [other for other in waiting if isinstance(other.message, kind)]
-        self._note_gone(found)
+        self._journal.gone(other.ticket for other in found)
         for other in found:
             waiting.remove(other)
             self.events -= 1
@@ -256,8 +255,8 @@ class Outbox:
         """Drop everything that waits of a document, its present values included."""
         self.collapse(alias, keep=lambda _message: False)
         followers = self.snapshots_due.pop(alias)
-        self._note_gone(followers)
-        self._note_done(alias)
+        self._journal.gone(other.ticket for other in followers)
+        self._journal.done(alias)
         self.events -= len(followers)
         self.bytes -= sum(other.weight for other in followers)
         self.states.forget_where(lambda key: key[1] == alias)
@@ -292,9 +291,9 @@ class Outbox:
     def clear(self) -> list[Queued]:
         """Forget all durable events; return them in order. The present values of keys stay."""
         waiting = list(self.every())
-        self._note_gone(waiting)
+        self._journal.gone(other.ticket for other in waiting)
         for alias in (*self._long_texts, *self.snapshots_due):
-            self._note_done(alias)
+            self._journal.done(alias)
         self._queue.clear()
         self._long_texts.clear()
         self.snapshots_due.clear()
@@ -304,15 +303,3 @@ class Outbox:
     def drop_saves(self, alias: int) -> None:
         """Drop the saves that follow a snapshot that is due."""
         self._drop_from(self.snapshots_due[alias], Save)
-
-    def _note_gone(self, gone: Iterable[Queued]) -> None:
-        if self._journal is not None:
-            self._journal.gone(queued.ticket for queued in gone)
-
-    def _note_due(self, alias: int) -> None:
-        if self._journal is not None:
-            self._journal.add(SnapshotDue(alias))
-
-    def _note_done(self, alias: int) -> None:
-        if self._journal is not None:
-            self._journal.add(SnapshotDone(alias))

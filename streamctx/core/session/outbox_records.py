@@ -1,13 +1,12 @@
 """What has to be on disk of a client's session, so that another process can go on with it.
 
-A session with a journal adds records to it as its state changes; the shell takes them and has them on disk
+A session adds records to its `OutboxJournal` as its state changes; the shell takes them and has them on disk
 before it hands any frame of that moment to the socket. `outbox_state` reads them back. A record says what
 became of the state, and never why: decisions are not made again when it is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -26,7 +25,6 @@ __all__ = [
     "FrameSent",
     "FramesEvicted",
     "Marks",
-    "OutboxJournal",
     "OutboxRecord",
     "ProcessStarted",
     "SessionFacts",
@@ -202,38 +200,3 @@ OutboxRecord: TypeAlias = (
     | DocumentGone
     | Bound
 )
-
-
-class OutboxJournal:
-    """Collects the records of one session, and numbers what waits: its tickets, from 1."""
-
-    __slots__ = ("_records", "last_ticket")
-
-    def __init__(self) -> None:
-        self._records: list[OutboxRecord] = []
-        self.last_ticket = 0
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to take."""
-        return not self._records
-
-    def next_ticket(self) -> int:
-        """A ticket for one more event that waits."""
-        self.last_ticket += 1
-        return self.last_ticket
-
-    def add(self, record: OutboxRecord) -> None:
-        """Note what has changed."""
-        self._records.append(record)
-
-    def gone(self, tickets: Iterable[int]) -> None:
-        """Note that events wait no longer; 0 is no ticket."""
-        found = tuple(ticket for ticket in tickets if ticket)
-        if found:
-            self._records.append(EventsGone(found))
-
-    def take(self) -> list[OutboxRecord]:
-        """Take all records, in order; they are to be stored together or not at all."""
-        records, self._records = self._records, []
-        return records

@@ -13,26 +13,15 @@ import msgspec
 from streamctx.core.documents.parts import part_characters, part_count
 from streamctx.core.documents.presence import key_of
 from streamctx.core.documents.text_digest import text_hash
-from streamctx.core.documents.units import well_formed
 from streamctx.core.session.client_document import HASHED_WHILE_BUSY_BYTES_MAX, VERSION_IDLE_S, ClientDocument
 from streamctx.core.session.client_events import ClientEvent, ClientSettings, DocumentRefusal, Refusal
 from streamctx.core.session.delivery import Delivery
 from streamctx.core.session.outbox import Outbox, Queued
-from streamctx.core.session.outbox_records import (
-    Bound,
-    DocumentGone,
-    DocumentNoted,
-    DocumentOpened,
-    EventWaits,
-    OutboxJournal,
-    SnapshotDue,
-    TextReplaced,
-)
+from streamctx.core.session.outbox_journal import OutboxJournal
 from streamctx.core.session.outbox_state import KeptEvent, OutboxState
+from streamctx.core.session.well_formed_body import encode_well_formed
 from streamctx.errors import ErrorCode
 from streamctx.limits import Limits
-from streamctx.vocabulary import Encoding
-from streamctx.wire.codec import encode_body
 from streamctx.wire.messages import (
     Close,
     DesignClose,
@@ -65,12 +54,10 @@ class Outgoing:
     """The documents of a session and everything of theirs that waits.
 
     `delivery` is that of the present epoch, `None` before the first. `limits` are those
-    that the server has told. What changes is noted in the journal, if there is one.
+    that the server has told. What changes is noted in the journal.
     """
 
-    def __init__(
-        self, settings: ClientSettings, events: deque[ClientEvent], journal: OutboxJournal | None = None
-    ) -> None:
+    def __init__(self, settings: ClientSettings, events: deque[ClientEvent], journal: OutboxJournal) -> None:
         """Start without documents.
 
         Args:
@@ -120,40 +107,34 @@ class Outgoing:
         self._put_opened(message, text, now)
         self._bound()
 
-    def replace_text(self, document: ClientDocument) -> None:
-        """Take another text of a document, which is in its buffer already, into account."""
-        if self._journal is not None and document.refused is None:
-            self._journal.add(TextReplaced(document.alias, document.version, document.buffer.text()))
-
     def open_again(self, document: ClientDocument, text: str, now: float) -> None:
         """Let a document's text and metadata, which it has already, take the place of those that it had."""
         document.edits_unverified = 0
         self._unverified.pop(document.alias, None)
         if document.alias not in self.outbox.snapshots_due:
             self.put_text(document, document.metadata, text, now)
-            self.note(document)
+            self._journal.knows(document)
             return
         # The text that is due is this one, in an `open` and not in a snapshot: its version may be lower, and
         # below what was saved.
         self.outbox.drop_saves(document.alias)
-        self._note_opened(document, text, now)
+        self._journal.has_text(document, now)
         document.is_announced = False
-        self.note(document)
+        self._journal.knows(document)
 
     def enqueue(self, message: Message, alias: int, now: float, *, weight: int = 0) -> None:
         """Let a durable event or a request wait; `alias` is 0 for a request."""
         ticket = 0
-        if self._journal is not None and not isinstance(message, Subscribe):
+        if not isinstance(message, Subscribe):  # It ends with this process.
             ticket = self._journal.next_ticket()
-            self._note_waiting(message, alias, now, ticket, edits=isinstance(message, Edit))
+            self._journal.waits(message, alias, now, ticket, edits=isinstance(message, Edit))
         self.outbox.put(Queued(message, alias, now, self.is_offline, _EVENT_WEIGHT + weight, ticket=ticket))
         self._bound()
 
     def edited(self, document: ClientDocument, edit: Edit, now: float) -> None:
         """Let an edit that was made wait, and its hash be sent in time (VER-1)."""
         if document.alias in self.outbox.snapshots_due:
-            if self._journal is not None:
-                self._note_waiting(edit, document.alias, now, 0, edits=True)
+            self._journal.edited(edit, now)
             return  # The snapshot has it, and proves itself.
         self.enqueue(edit, document.alias, now, weight=sum(len(change.text) for change in edit.changes))
         if document.alias in self.outbox.snapshots_due:
@@ -212,7 +193,7 @@ class Outgoing:
             del self.documents[alias]
             self.enqueue(Close(document=alias), alias, now)
         self.documents.pop(alias, None)
-        self._note_gone(alias)
+        self._journal.document_gone(alias)
         self.forget_states(alias)
         self._unverified.pop(alias, None)
 
@@ -243,14 +224,14 @@ class Outgoing:
                 continue  # It stays untold.
             if document.refused is not None:
                 document.refused = None
-                self._note_opened(document, document.buffer.text(), now)
-            self.note(document)
+                self._journal.has_text(document, now)
+            self._journal.knows(document)
             self.outbox.collapse(document.alias, keep=_outlives_snapshot)
         for design in self.designs.values():
             self.enqueue(design, design.document, now)
         for queued in waiting:
             if _outlives_snapshot(queued.message) and queued.alias in self.outbox.snapshots_due:
-                self._note_waiting(queued.message, queued.alias, queued.made_at, queued.ticket, edits=False)
+                self._note_waiting(queued, edits=False)
                 self.outbox.put(queued)
         self.outbox.states.mark_all_dirty()
 
@@ -307,7 +288,7 @@ class Outgoing:
             if document.open_sequence == sequence:
                 document.is_announced = False
                 document.open_sequence = 0
-                self.note(document)
+                self._journal.knows(document)
                 self.collapse(document)
             return
         if isinstance(message, Save):
@@ -331,7 +312,7 @@ class Outgoing:
             return
         else:
             document.refused_sequence = max(document.refused_sequence, error.reference or 0)
-            self.note(document)
+            self._journal.knows(document)
             if error.code == ErrorCode.UNKNOWN_DOCUMENT and document.refused is None:
                 self._reopen(document, error)
         self._events.append(Refusal(error))
@@ -339,7 +320,7 @@ class Outgoing:
     def _refused(self, document: ClientDocument, error: ErrorMessage) -> None:
         document.refused = error.code
         self.outbox.forget(document.alias)
-        self._note_gone(document.alias)
+        self._journal.document_gone(document.alias)
         self._unverified.pop(document.alias, None)
         self._events.append(DocumentRefusal(document.alias, error.code, error.message))
 
@@ -352,7 +333,7 @@ class Outgoing:
             self._refused(document, error)
             return
         document.is_announced = False
-        self.note(document)
+        self._journal.knows(document)
         self.collapse(document)
 
     def _reopen_design(self, alias: int, now: float) -> None:
@@ -375,72 +356,36 @@ class Outgoing:
 
     # What another process needs to go on.
 
-    def note(self, document: ClientDocument) -> None:
-        """Note what is known of what was sent of a document."""
-        if self._journal is not None and document.refused is None:
-            self._journal.add(
-                DocumentNoted(
-                    document.alias,
-                    document.is_announced,
-                    document.open_sequence,
-                    document.text_sequence,
-                    document.refused_sequence,
-                    document.saved_version,
-                )
-            )
-
-    def note_design(self, alias: int, *, is_open: bool) -> None:
-        """Note that a design document was opened or closed."""
-        if self._journal is not None:
-            self._journal.add(Bound("design", alias, is_open))
-
-    def _note_gone(self, alias: int) -> None:
-        if self._journal is not None:
-            self._journal.add(DocumentGone(alias))
-
-    def _note_opened(self, document: ClientDocument, text: str, now: float) -> None:
-        message = msgspec.structs.replace(document.metadata, version=document.version)
-        self._note_open(message, text, now, 0)
-
-    def _note_open(self, message: Open, text: str, now: float, ticket: int) -> None:
-        if self._journal is not None:
-            message = msgspec.structs.replace(message, text="", parts=None)
-            body = _encoded(message, Encoding.MSGPACK)
-            self._journal.add(DocumentOpened(message.document, body, text, ticket, now))
-
-    def _note_waiting(self, message: Message, alias: int, now: float, ticket: int, *, edits: bool) -> None:
-        if self._journal is not None:
-            body = _encoded(message, Encoding.MSGPACK)
-            self._journal.add(EventWaits(ticket, now, alias, body, edits))
-
     def note_all(self, now: float) -> None:
         """Note the whole state."""
         journal = self._journal
-        assert journal is not None
         waiting = sorted(
             (queued for queued in self.outbox.every() if queued.ticket), key=lambda queued: queued.ticket
         )
         opening = {queued.alias for queued in waiting if isinstance(queued.message, Open)}
         for document in self.documents.values():
             if document.refused is None and document.alias not in opening:
-                self._note_opened(document, document.buffer.text(), now)
+                journal.has_text(document, now)
         told: set[int] = set()
         for queued in waiting:
             message, text = queued.message, queued.text
             if isinstance(message, Open):
                 told.add(queued.alias)
-                self._note_open(message, text or message.text or "", queued.made_at, queued.ticket)
+                journal.opened(message, text or message.text or "", queued.made_at, ticket=queued.ticket)
             else:
                 edits = isinstance(message, Edit) and queued.alias in told
-                self._note_waiting(message, queued.alias, queued.made_at, queued.ticket, edits=edits)
+                self._note_waiting(queued, edits=edits)
         for alias in opening - self.documents.keys():
-            self._note_gone(alias)
+            self._journal.document_gone(alias)
         for document in self.documents.values():
-            self.note(document)
+            self._journal.knows(document)
         for alias in (*self.outbox.snapshots_due, *self.outbox.long_texts):
-            journal.add(SnapshotDue(alias))
+            journal.due(alias)
         for alias in self.designs:
-            self.note_design(alias, is_open=True)
+            journal.bound("design", alias, is_open=True)
+
+    def _note_waiting(self, queued: Queued, *, edits: bool) -> None:
+        self._journal.waits(queued.message, queued.alias, queued.made_at, queued.ticket, edits=edits)
 
     def restore(self, state: OutboxState, now: float, *, shift_s: float) -> None:
         """Take over what another process has left, in an outbox that is empty.
@@ -462,7 +407,7 @@ class Outgoing:
                 document.edits_unverified = 1
                 document.first_unverified_at = document.last_edit_at = now
                 self._unverified[document.alias] = document
-            self.note(document)
+            self._journal.knows(document)
         for ticket, event in sorted(state.waiting.items()):
             if event.alias in state.due:
                 # Of a document that was closed nobody needs the text, and of another it is sent whole.
@@ -527,7 +472,7 @@ class Outgoing:
         if document is not None and isinstance(message, Open):
             document.is_announced = True
             document.open_sequence = document.text_sequence = sequence
-            self.note(document)
+            self._journal.knows(document)
 
     def _fits(self, body: bytes, message: Message) -> bool:
         """Whether a frame takes it. What does not fit fails alone here, as it would there (FRM-3)."""
@@ -548,7 +493,7 @@ class Outgoing:
         return False
 
     def _encode(self, message: Message) -> bytes:
-        return _encoded(message, self._settings.encoding)
+        return encode_well_formed(message, self._settings.encoding)
 
     def _send_snapshot(self, delivery: Delivery, document: ClientDocument, now: float) -> None:
         text = document.buffer.text()
@@ -568,12 +513,12 @@ class Outgoing:
         document.text_sequence = delivery.send(queued.message, now, key=document.alias)
         if isinstance(message, Open):
             document.open_sequence = document.text_sequence
-        self.note(document)
+        self._journal.knows(document)
         self._repeat_states(document.alias)
 
     def _put_opened(self, message: Open, text: str, now: float) -> None:
-        ticket = 0 if self._journal is None else self._journal.next_ticket()
-        self._note_open(message, text, now, ticket)
+        ticket = self._journal.next_ticket()
+        self._journal.opened(message, text, now, ticket=ticket)
         self.outbox.put(self._text_message(message, text, now, ticket=ticket))
 
     def _text_message(self, message: Open | Snapshot, text: str, now: float, *, ticket: int = 0) -> Queued:
@@ -610,30 +555,11 @@ class Outgoing:
                 gone = self.delivery.evict(lambda key, alias=alias: alias if key == alias else None)  # type: ignore[misc]
                 if document.open_sequence in gone:
                     document.is_announced = False
-                    self.note(document)
-
-
-def _encoded(message: Message, encoding: Encoding) -> bytes:
-    try:
-        return encode_body(message, encoding)
-    except UnicodeEncodeError:
-        # A lone surrogate somewhere (CNV-4); rare enough to look for it only now.
-        plain = _well_formed_within(msgspec.to_builtins(message))
-        return encode_body(msgspec.convert(plain, type(message)), encoding)
+                    self._journal.knows(document)
 
 
 def _outlives_snapshot(message: Message) -> bool:
     return isinstance(message, Mention | Save)
-
-
-def _well_formed_within(value: object) -> object:
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, dict):
-        return {key: _well_formed_within(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_well_formed_within(item) for item in value]
-    return value
 
 
 def _aged(event: Event, made_at: float, now: float, is_offline: bool) -> Event:
