@@ -380,6 +380,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         name="edits that a snapshot has are sent after it",
         target=f"{_OUTGOING}.edited",
         old="    if document.alias in self.outbox.snapshots_due:\n"
+        "        self._journal.edited(edit, now)\n"
         "        return  # The snapshot has it, and proves itself.\n",
         new="",
         why="every edit is sent",

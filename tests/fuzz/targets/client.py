@@ -493,7 +493,7 @@ class _Play:
                 delivery, limits, ring_events_max=limits.ring_events_max, ring_bytes_max=limits.ring_bytes_max
             )
         outbox = outgoing.outbox
-        waiting = list(outbox._every())
+        waiting = list(outbox.every())
         if outbox.events != len(waiting) or outbox.bytes != sum(queued.weight for queued in waiting):
             raise Violation(
                 f"the outbox counts {outbox.events} events of {outbox.bytes} bytes, not what waits"
