@@ -48,4 +48,4 @@ def command(
     if as_json:
         echo_json({"file": str(file), "bytes": written_bytes})
     else:
-        click.echo(f"{stored.where} is in {printable(file)}, {bytes_text(written_bytes)}.")
+        click.echo(f"What {stored.where} stores is in {printable(file)}, {bytes_text(written_bytes)}.")

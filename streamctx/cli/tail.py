@@ -28,10 +28,14 @@ def command(*, session: str | None, url: str | None, token_file: Path | None, as
     """
     from streamctx.cli.following import follow
     from streamctx.cli.tasks import run_async
-    from streamctx.cli.views import fetch_sessions, find_by_prefix, parse_sessions
+    from streamctx.cli.views import fetch_session, fetch_sessions, find_by_prefix, parse_sessions
 
     target = find_target(url, token_file)
     session_id = "*"
     if session is not None:
-        session_id = find_by_prefix(parse_sessions(fetch_sessions(target)), session).session
+        found = find_by_prefix(parse_sessions(fetch_sessions(target)), session)
+        session_id = found.session
+        if not found.live:
+            # To look at it makes it live, and so it can be followed when its client comes back.
+            fetch_session(target, found)
     run_async(lambda: follow(target, session_id, as_json=as_json))

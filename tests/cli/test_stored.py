@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,9 @@ import anyio.to_thread
 import pytest
 
 from streamctx.client.client import connect
+from streamctx.engine.sqlite import SqliteStore
 from tests.cli.running import Home, RunningServer
+from tests.engine.samples import record
 
 pytestmark = pytest.mark.e2e
 
@@ -83,6 +86,16 @@ def test_a_stored_session_is_shown(home: Home, session_id: str) -> None:
         whole = json.loads(home.run("show", session_id[:8], "--json").stdout)
         assert whole["documents"][0]["version"] == 2
         assert whole["changed"] >= whole["opened"]
+
+
+def test_a_stored_session_is_followed(home: Home, session_id: str) -> None:
+    with home.serve(), home.start("tail", session_id[:8]) as process:
+        assert process.stdout is not None
+        while "a.py open at version 2" not in (line := process.stdout.readline()):
+            assert line, process.communicate()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        assert (process.returncode, errors) == (0, "")
 
 
 @pytest.mark.parametrize("version", TEXTS)
@@ -310,6 +323,24 @@ def test_a_person_is_asked(home: Home, session_id: str, reply: str, status: int,
     assert "Delete a session that is not past retention, from " in errors
     assert bool(output) is not is_left
     assert listed(home, "--data", str(store_of(home))) == ([session_id] if is_left else [])
+
+
+def test_what_is_past_retention_goes_without_a_question(home: Home) -> None:
+    week_ago = time.time() - 7.1 * 86_400
+    (home.path / "state" / "streamctx").mkdir(parents=True, mode=0o700)
+    store = SqliteStore.open(store_of(home), clock=lambda: week_ago)
+    store.fence(record("old"))
+    store.close()
+    store = SqliteStore.open(store_of(home))
+    store.fence(record("young"))
+    store.close()
+    tried = json.loads(home.run("sessions", "prune", "--dry-run", "--json").stdout)
+    assert [session["session"] for session in tried["sessions"]] == ["old"]
+    result = home.run("sessions", "prune")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("1 session deleted from ")
+    assert listed(home, "--data", str(store_of(home))) == ["young"]
+    assert "would be deleted" in home.run("sessions", "prune", "--older-than", "0").stderr
 
 
 def test_options_before_the_subcommand_count(home: Home, session_id: str) -> None:
