@@ -44,6 +44,8 @@ class Handshakes:
     def __init__(self, hub: Hub, version: str) -> None:
         self._hub = hub
         self._version = version
+        self._reopening: set[str] = set()
+        """Damaged sessions that begin anew: the records of their new epochs are being stored."""
 
     def greet(self, connection: Connection, hello: Hello, now: float) -> None:
         """Answer a HELLO with WELCOME, now or as soon as the store allows it.
@@ -87,10 +89,14 @@ class Handshakes:
         recalled: Held | Damaged | StoreError | None,
         now: float,
     ) -> None:
+        assert hello.resume is not None
+        live = self._hub.registry.get(hello.resume.session)
+        if live is not None:
+            recalled = live  # Another connection may have begun it anew meanwhile.
         if isinstance(recalled, StoreError):
             raise unavailable(recalled)
         if isinstance(recalled, Damaged):
-            self._open(connection, hello, principal, damaged=recalled)
+            self._reopen(connection, hello, principal, recalled.record)
         elif recalled is not None and self._may_resume(connection, hello, recalled, principal):
             self._resume(connection, hello, recalled, principal)
         else:
@@ -121,8 +127,30 @@ class Handshakes:
 
     # A new session.
 
+    def _reopen(
+        self, connection: Connection, hello: Hello, principal: Principal, record: SessionRecord | None
+    ) -> None:
+        """Begin a new epoch of a session that is damaged, if its owner asks and nobody else is about to.
+
+        Raises:
+            RemoteProtocolError: `superseded`, if a higher attempt had the session.
+        """
+        if record is None or not _is_owner(record, hello, principal):
+            self._open(connection, hello, principal)
+        elif hello.attempt <= record.attempt:
+            raise _superseded(f"attempt {hello.attempt}, but attempt {record.attempt} had the session")
+        elif record.session_id in self._reopening:
+            self._open(connection, hello, principal)
+        else:
+            self._open(connection, hello, principal, damaged=record)
+
     def _open(
-        self, connection: Connection, hello: Hello, principal: Principal, *, damaged: Damaged | None = None
+        self,
+        connection: Connection,
+        hello: Hello,
+        principal: Principal,
+        *,
+        damaged: SessionRecord | None = None,
     ) -> None:
         """Begin a session; in place of one that is damaged, a new epoch of it."""
         hub = self._hub
@@ -133,10 +161,10 @@ class Handshakes:
         verdict: Verdict = "new" if hello.resume is None else "rejected"
         reason = _REASONS.get(verdict)
         session_id, lease = hub.new_id(), 0
-        if damaged is not None and _is_owner(damaged.record, hello, principal):
-            assert damaged.record is not None
+        if damaged is not None:
             verdict, reason = "resynced", "the server has lost what it had stored of this session"
-            session_id, lease = damaged.record.session_id, damaged.record.lease
+            session_id, lease = damaged.session_id, damaged.lease
+            self._reopening.add(session_id)
         capabilities = negotiate(hello)
         is_stored = hub.storage.is_on and hello.role != "observe"
         record = SessionRecord(
@@ -184,6 +212,7 @@ class Handshakes:
         now: float,
     ) -> None:
         hub, session = self._hub, held.session
+        self._reopening.discard(session.session_id)
         if error is not None:
             raise unavailable(error)
         if connection.is_over:
@@ -288,8 +317,8 @@ class Handshakes:
         )
 
 
-def _is_owner(record: SessionRecord | None, hello: Hello, principal: Principal) -> bool:
-    if record is None or hello.resume is None or hello.role != record.role:
+def _is_owner(record: SessionRecord, hello: Hello, principal: Principal) -> bool:
+    if hello.resume is None or hello.role != record.role:
         return False
     return record.principal == principal.name and Secrets(record).accepts(hello.resume.secret)
 

@@ -528,9 +528,7 @@ def test_a_damaged_session_goes_on_in_a_new_epoch_for_its_owner_alone(is_owner: 
     raw = Stage(engine=disk).joined()
     raw.send(opened(), 1)
     before = welcome_of(raw)
-    loaded: list[Loaded] = []
-    disk.load(before.session, loaded.append)
-    disk.damaged = Damaged("a bit is flipped", getattr(loaded[0], "record", None))
+    damaged(disk, raw)
     after = resumed(disk, raw, next=2, secret=before.secret if is_owner else "s")
     welcome = welcome_of(after)
     assert (welcome.expects, welcome.epoch == before.epoch) == (1, False)
@@ -539,6 +537,39 @@ def test_a_damaged_session_goes_on_in_a_new_epoch_for_its_owner_alone(is_owner: 
         assert welcome.lease > before.lease
     else:
         assert (welcome.verdict, welcome.session == before.session) == ("rejected", False)
+
+
+def damaged(disk: Disk, raw: Raw) -> None:
+    loaded: list[Loaded] = []
+    disk.load(welcome_of(raw).session, loaded.append)
+    disk.damaged = Damaged("a bit is flipped", getattr(loaded[0], "record", None))
+
+
+def test_a_damaged_session_begins_anew_for_no_lower_attempt() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    damaged(disk, raw)
+    after = resumed(disk, raw, next=2, attempt=1)
+    assert after.errors() == ["superseded"]
+
+
+def test_of_two_that_find_a_session_damaged_one_has_it() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    damaged(disk, raw)
+    stage = Stage(engine=disk)
+    disk.is_slow = True
+    both = [stage.raw(), stage.raw()]
+    for attempt, each in enumerate(both, start=2):
+        each.hello(attempt=attempt, resume=raw.resume(next=2))
+    while disk.waiting:
+        disk.finish()
+        for each in both:
+            stage.pass_time(each, 0.0)
+    assert [welcome_of(each).verdict for each in both] == ["resynced", "rejected"]
+    assert welcome_of(both[0]).session != welcome_of(both[1]).session
 
 
 def test_the_events_of_a_closed_alias_and_of_another_document_under_it_do_not_mix() -> None:
