@@ -734,9 +734,17 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         name="damaged session goes on in its epoch",
         target=f"{_HANDSHAKES}._open",
         old="epoch=hub.new_id(),",
-        new="epoch=hub.new_id() if damaged is None or damaged.record is None else damaged.record.epoch,",
+        new="epoch=hub.new_id() if damaged is None else damaged.epoch,",
         why="what is left of it is better than nothing",
         checkers=("EpochHonest",),
+    ),
+    Mutant(
+        name="an old HELLO has a damaged session",
+        target=f"{_HANDSHAKES}._reopen",
+        old="    elif hello.attempt <= record.attempt:\n",
+        new="    elif False:\n",
+        why="whoever has the secret may begin it anew",
+        checkers=("SingleWriter",),
     ),
     Mutant(
         name="restored told once",

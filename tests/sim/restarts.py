@@ -139,9 +139,10 @@ class Restarts:
         """A server has made a session of what was stored."""
         watch = self._watch
         epoch = watch.epochs.get(session.epoch)
-        if epoch is None or epoch.session_id != session.session_id:
+        if epoch is None:
+            return  # Its server died, or its client left, before anybody was told of it.
+        if epoch.session_id != session.session_id:
             watch.fail("EpochHonest", f"{session.session_id} is restored in the epoch {session.epoch}")
-            return
         life = self._lives.setdefault(session.epoch, _Life())
         if life.is_broken:
             watch.fail("EpochHonest", f"{session.session_id} is restored, though its store was damaged")

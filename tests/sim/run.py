@@ -221,7 +221,9 @@ class Run:
         session_id = client.session.session_id
         if session_id is None or not self.world.host.disk.damage(session_id, has_record=dice.happens(0.7)):
             return
-        if dice.happens(0.8):
+        if dice.happens(0.4):
+            self._late_echo(client, dice, name)
+        elif dice.happens(0.7):
             self._crash(client, dice, name)
 
     def _late_echo(self, client: Client, dice: Dice, _name: str) -> None:
