@@ -194,9 +194,9 @@ class Handshakes:
             now=hub.now,
         )
         held = Held(session, record)
-        secret = self._issue(held)
+        secret = hub.new_id()
         connection.wait_for(
-            functools.partial(hub.storage.fence, held),
+            functools.partial(hub.storage.fence, held, secret),
             lambda error, now: self._opened(connection, held, secret, verdict, reason, error, now),
             hub.now,
         )
@@ -235,9 +235,9 @@ class Handshakes:
         session.attempt = hello.attempt
         session.workspace = hello.workspace or session.workspace
         held.claimant = connection
-        secret = self._issue(held)
+        secret = self._hub.new_id()
         connection.wait_for(
-            functools.partial(self._hub.storage.fence, held),
+            functools.partial(self._hub.storage.fence, held, secret),
             lambda error, now: self._resumed(connection, hello, held, principal, secret, error, now),
             self._hub.now,
         )
@@ -290,13 +290,10 @@ class Handshakes:
             self._hub.counts.takeovers += 1
             loser.fail(_superseded(f"attempt {attempt} has taken the session over"), now)
 
-    def _issue(self, held: Held) -> str:
-        secret = self._hub.new_id()
-        held.secrets.issue(secret)
-        return secret
-
     def _welcome(self, held: Held, secret: str, verdict: Verdict, **details: object) -> Welcome:
         session, storage = held.session, self._hub.storage
+        # Not before it is told: a claim that comes to nothing leaves the owner's secret valid.
+        held.secrets.issue(secret)
         return Welcome(
             attempt=session.attempt,
             session=session.session_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import hmac
 from collections import deque
@@ -37,10 +38,17 @@ class Secrets:
         self.retired: deque[bytes] = deque(record.retired, maxlen=_RETIRED_MAX)
 
     def issue(self, secret: str) -> None:
-        """Take over the secret of a WELCOME that is to be sent."""
+        """Take over the secret of a WELCOME that is being sent."""
         if self.pending is not None:
             self.retired.append(self.pending)
         self.pending = _hash(secret)
+
+    def with_issued(self, secret: str) -> Secrets:
+        """What they will be after `issue`: to be stored before that."""
+        after = copy.copy(self)
+        after.retired = self.retired.copy()
+        after.issue(secret)
+        return after
 
     def confirm(self) -> bool:
         """The client has the last WELCOME: the secret before it is no longer valid; whether that is news."""
@@ -83,9 +91,9 @@ class Held:
         self.secrets = Secrets(record)
         self._record = record
 
-    def record(self, lease: int) -> SessionRecord:
-        """What is to be stored: before an attachment with the lease that it will have."""
-        session, secrets = self.session, self.secrets
+    def record(self, secrets: Secrets, *, lease: int) -> SessionRecord:
+        """What is to be stored: before an attachment, with the secrets and the lease that it will have."""
+        session = self.session
         return msgspec.structs.replace(
             self._record,
             workspace=session.workspace,

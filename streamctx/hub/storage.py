@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from streamctx.core.session.live_context import TextBudget
 from streamctx.core.session.server_session import ServerSession
-from streamctx.core.session.stored import StoredSession
+from streamctx.core.session.stored import SessionRecord, StoredSession
 from streamctx.engine.base import Damaged, Done, Durability, Engine, Loaded, Past, StoreError, Summary
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.hub.redaction import Redaction
@@ -93,19 +93,21 @@ class Storage:
         """Whether a session is stored."""
         return self.is_on and session.produces
 
-    def fence(self, held: Held, done: Done) -> None:
-        """Store who may resume a session, before its next attachment."""
+    def fence(self, held: Held, secret: str, done: Done) -> None:
+        """Store who may resume a session, before its next attachment, which will be told a secret."""
         if self.keeps(held.session):
-            self._store_record(held, held.session.lease + 1, done)
+            record = held.record(held.secrets.with_issued(secret), lease=held.session.lease + 1)
+            self._store_record(held, record, done)
         else:
             done(None)
 
     def note_confirmed(self, held: Held) -> None:
         """Store that a secret has ended; nothing waits for it."""
         if self.keeps(held.session):
-            self._store_record(held, held.session.lease, lambda error: None)
+            record = held.record(held.secrets, lease=held.session.lease)
+            self._store_record(held, record, lambda error: None)
 
-    def _store_record(self, held: Held, lease: int, done: Done) -> None:
+    def _store_record(self, held: Held, record: SessionRecord, done: Done) -> None:
         def stored(error: StoreError | None) -> None:
             self._note(error)
             if error is not None and not error.is_fatal:
@@ -113,7 +115,7 @@ class Storage:
                 self._on_unsaved(held, error)
             done(error)
 
-        self._engine.fence(held.record(lease), stored)
+        self._engine.fence(record, stored)
 
     def save(self, held: Held, saved: Callable[[], None]) -> None:
         """Store what was applied since the last call.

@@ -192,6 +192,22 @@ def test_a_secret_that_has_ended_has_ended_for_another_hub_too() -> None:
     assert (welcome_of(after).verdict, welcome_of(after).lease) == ("resumed", 3)
 
 
+def test_a_claim_that_comes_to_nothing_leaves_the_secret_of_the_owner_valid() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    owner = stage.joined()
+    disk.is_slow = True
+    claimant = stage.raw()
+    claimant.hello(attempt=2, resume=owner.resume())
+    claimant.handler.closed(stage.now, None)
+    disk.is_slow = False
+    disk.finish()
+    owner.send(opened(), 1)
+    again = stage.raw()
+    again.hello(attempt=3, resume=owner.resume(next=2))
+    assert welcome_of(again).verdict == "resumed"
+
+
 def test_a_session_whose_claim_cannot_be_stored_is_loaded_when_it_can() -> None:
     disk = Disk()
     raw = Stage(engine=disk).joined()
