@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from streamctx.wire.codec import client_decoder
@@ -14,6 +15,7 @@ from tests.sim.sender import Fail
 if TYPE_CHECKING:
     from streamctx.core.session.server_session import ServerSession
     from streamctx.core.session.stored import SessionRecord
+    from streamctx.hub.registry import Held
     from tests.sim.network import Link
 
 __all__ = ["Doors", "Greetings"]
@@ -66,6 +68,9 @@ class Doors:
         self._attempts: dict[str, int] = {}
         self._secrets: dict[str, list[str]] = {}
         self._issued: dict[str, list[str]] = {}
+        self._ending: dict[str, list[str]] = {}
+        self._ended: dict[str, set[str]] = {}
+        """Secrets of which the store knows that they have ended."""
 
     def opened(self, session: ServerSession, name: str | None, hello: Hello, welcome: Welcome) -> None:
         """The server welcomes somebody who has shown a token for `name`."""
@@ -93,14 +98,35 @@ class Doors:
         valid = (record.confirmed, record.pending)
         self._secrets[key] = [secret for secret in self._issued[key] if _hash(secret) in valid]
 
+        ended = self._ended.get(key, set()).intersection(self._secrets[key])
+        if ended:
+            self._fail("SecretHolds", f"{ended} of {key} had ended, and the store knows it")
+
     def forget_attempts(self) -> None:
         """The store may have lost who came last."""
         self._attempts = dict.fromkeys(self._attempts, 0)
+        self._ended.clear()
 
-    def heard(self, session: ServerSession) -> None:
+    def server_dies(self) -> None:
+        """What was to be stored is not."""
+        self._ending.clear()
+
+    def all_stored(self, failed: Container[str]) -> None:
+        """Nothing waits to be stored; of the `failed` sessions nothing was."""
+        for key, secrets in self._ending.items():
+            if key not in failed:
+                self._ended.setdefault(key, set()).update(secrets)
+        self._ending.clear()
+
+    def heard(self, held: Held) -> None:
         """The server has handled input: a client that speaks has the last WELCOME, and its secret."""
+        session = held.session
         if session.is_heard:
-            del self._secrets[session.session_id][:-1]
+            *ended, _ = self._secrets[session.session_id]
+            if ended:
+                del self._secrets[session.session_id][:-1]
+                if held.secrets.pending is None and session.produces:
+                    self._ending.setdefault(session.session_id, []).extend(ended)
 
     def old_secret(self, session_id: str, stored: SessionRecord | None) -> str | None:
         """One that is no longer valid, nor will be if the server dies now, for those that try it."""

@@ -651,9 +651,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="WELCOME before its record is stored",
         target=f"{_STORAGE}._store_record",
-        old="    self._engine.fence(held.record(lease), stored)\n",
-        new="    record = held.record(lease)\n"
-        "    self._engine.fence(record, lambda error: None if error is None else stored(error))\n"
+        old="    self._engine.fence(record, stored)\n",
+        new="    self._engine.fence(record, lambda error: None if error is None else stored(error))\n"
         "    done(None)\n",
         why="the record is on its way, and the client waits",
         checkers=("Resumes", "Monotone", "SingleWriter", "SecretHolds", "Quiet"),
@@ -692,11 +691,19 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="the owner confirms the claimant's secret",
+        target=f"{_HANDSHAKES}._resume",
+        old="    secret = self._hub.new_id()\n",
+        new="    secret = self._hub.new_id()\n    held.secrets.issue(secret)\n    held.secrets.confirm()\n",
+        why="who has the old secret will have the new one",
+        checkers=("Resumes", "SecretHolds", "Converge"),
+    ),
+    Mutant(
+        name="a secret ends while a claim is stored",
         target=f"{_CONNECTION}.read_done",
         old="if held.session.is_heard and held.claimant is None and",
         new="if held.session.is_heard and",
-        why="whoever speaks has the last secret",
-        checkers=("Resumes", "SecretHolds"),
+        why="records are thought to be independent of each other",
+        checkers=("Monotone",),
     ),
     Mutant(
         name="a session that is not stored stays",

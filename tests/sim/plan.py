@@ -156,7 +156,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 _HARMS_LINKS: Final = frozenset(
     {
         *("crash", "cut", "block", "vanish", "die", "twin", "sleep", "stall", "rogue", "swamp", "diverge"),
-        *("full disk", "slow disk", "lose disk", "damage", "fail sync", "leave"),
+        *("full disk", "slow disk", "lose disk", "damage", "fail sync", "leave", "late echo", "choke"),
     }
 )
 
@@ -197,6 +197,7 @@ _STORE_HARM: Final = (
     ("crash", 8),
     ("leave", 4),
     ("late echo", 3),
+    ("choke", 3),
     ("full disk", 3),
     ("slow disk", 3),
     ("damage", 2),

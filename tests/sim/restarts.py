@@ -87,6 +87,7 @@ class Restarts:
         self._resumable.clear()
         self._untold.clear()
         watch = self._watch
+        watch.doors.server_dies()
         for held in hub.registry:
             session = held.session
             epoch = watch.epochs.get(session.epoch)

@@ -233,9 +233,25 @@ class Run:
             return
         host, world = self.world.host, self.world
         host.crash(0.2 * dice.odds(), dice)
+        if dice.happens(0.5):
+            client.leave(2.0 * dice.odds(), dice)
         self._copies += 1
         echo = Echo(world, client.plan, f"{client.plan.name} echo {self._copies}")
-        world.at(world.now + dice.pick((0.2, 0.5, 2.0)) * dice.odds(), lambda _: echo.say(hello, dice))
+        at = world.now + dice.pick((0.2, 0.5, 2.0)) * dice.odds()
+        world.at(at, lambda _: None if world.is_healed else echo.say(hello, dice))
+
+    def _choke(self, client: Client, dice: Dice, name: str) -> None:
+        """A fast typist gives events up, and the server dies when it has just been told so."""
+        link, world = client.link, self.world
+        if not isinstance(client, Editor) or link is None:
+            return
+        link.up.is_blocked = True
+        for _ in range(6):
+            client.act("edits", dice)
+        opens_at = world.now + 0.2 * dice.odds()
+        world.at(opens_at, lambda _: link.up.unblock())
+        dies_at = opens_at + (4 * self.plan.latency_s + self.plan.sync_s) * dice.odds()
+        world.at(dies_at, lambda _: None if world.is_healed else self._crash(client, dice, name))
 
     def _leave(self, client: Client, dice: Dice, _name: str) -> None:
         """Be away for so long that the server may forget the session."""
@@ -396,6 +412,7 @@ _HARMS: dict[str, Callable[[Run, Client, Dice, str], None]] = {
     "lose disk": Run._lose_disk,
     "damage": Run._damage,
     "late echo": Run._late_echo,
+    "choke": Run._choke,
     "leave": Run._leave,
 }
 

@@ -230,6 +230,15 @@ class ModelStore:
         if not self._is_broken:
             self._write(self._syncing[: dice.below(len(self._syncing) + 1)])
 
+    def is_behind(self, session_id: str) -> bool:
+        """Whether what was handed over of a session is not all stored, or never will be."""
+        waiting = (*self._syncing, *self._queue)
+        return (
+            self._is_broken
+            or session_id in self._failed
+            or any(operation.session_id == session_id for operation in waiting)
+        )
+
     # One group after the other.
 
     def _take(self, operation: Operation) -> None:
@@ -253,6 +262,8 @@ class ModelStore:
                 return
             self._complete()
         self._is_busy = False
+        if not self._is_broken and not self._is_dead:
+            world.watch.doors.all_stored(self._failed)
 
     def _synced(self, _: object) -> None:
         if not self._is_dead:

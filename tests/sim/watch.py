@@ -131,7 +131,9 @@ class Watch:
         """A secret of a session that is not valid any more, and stays so."""
         if self.world.plan.durability == "relaxed":
             return None  # A power cut may bring it back.
-        return self.doors.old_secret(session_id, self.world.host.disk.records.get(session_id))
+        host = self.world.host
+        stored = host.disk.records.get(session_id) if host.store.is_behind(session_id) else None
+        return self.doors.old_secret(session_id, stored)
 
     # The server's turns.
 
@@ -146,7 +148,7 @@ class Watch:
         held = link.handler._held
         if held is not None:
             self._check_bounds(held.session)
-            self.doors.heard(held.session)
+            self.doors.heard(held)
             self.restarts.heard(held.session)
             delivery = held.session.delivery
             if link.epoch is not None and delivery.has_gap and link.is_server_open and not link.is_closing:
