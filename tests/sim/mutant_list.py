@@ -698,14 +698,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         checkers=("Resumes", "SecretHolds", "Converge"),
     ),
     Mutant(
-        name="a secret ends while a claim is stored",
-        target=f"{_CONNECTION}.read_done",
-        old="if held.session.is_heard and held.claimant is None and",
-        new="if held.session.is_heard and",
-        why="records are thought to be independent of each other",
-        checkers=("Monotone",),
-    ),
-    Mutant(
         name="a session that is not stored stays",
         target=f"{_HUB}._unsaved",
         old="    self._expire(held, self.now)\n",
@@ -716,7 +708,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a session whose claim is not stored stays",
         target=f"{_STORAGE}._store_record",
-        old="        if error is not None:\n",
+        old="        if error is not None and not error.is_fatal:\n",
         new="        if False:\n",
         why="the client is told to try again",
         checkers=("Converge",),
@@ -746,14 +738,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         checkers=("EpochHonest",),
     ),
     Mutant(
-        name="an old HELLO has a damaged session",
-        target=f"{_HANDSHAKES}._reopen",
-        old="    elif hello.attempt <= record.attempt:\n",
-        new="    elif False:\n",
-        why="whoever has the secret may begin it anew",
-        checkers=("SingleWriter",),
-    ),
-    Mutant(
         name="restored told once",
         target=f"{_SERVER}.resume",
         old="    return Resumption(\n        restored=self._is_restored,\n",
@@ -776,7 +760,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="        delivery.restart_sending(resume.expects)\n",
         new="",
         why="numbers begin at 1, and the client knows that it was restored",
-        checkers=("SendOrder", "Quiet", "Converge", "GapClosed"),
+        checkers=("SameBytes", "SendOrder", "Quiet", "Converge", "GapClosed"),
     ),
     Mutant(
         name="no subscription to a restored session",
@@ -792,7 +776,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="    if welcome.restored:\n        delivery.restart_receiving(delivery.expected)\n",
         new="",
         why="the epoch is the same",
-        checkers=("Resumes", "FeedOrder", "NoInvention", "GapClosed"),
+        checkers=("FeedContinuity", "FeedOrder", "GapClosed", "Resumes"),
     ),
     Mutant(
         name="what was safe is not missed",
@@ -811,14 +795,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "            self._evicted[sequence] = chosen[sequence]\n",
         why="what has arrived is thought to be there",
         checkers=("SkipHonest",),
-    ),
-    Mutant(
-        name="a snapshot that was applied counts as under way",
-        target=f"{_OUTGOING}._is_healing",
-        old="max(applied, self.delivery.released)",
-        new="self.delivery.released",
-        why="what is not acknowledged is under way",
-        checkers=("Converge",),
     ),
 )
 """Every mutant."""
