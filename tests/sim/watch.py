@@ -17,6 +17,7 @@ from streamctx.core.session.server_session import ServerSession
 from streamctx.core.session.stored import JournalBatch
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.hub.connection import Connection
+from streamctx.hub.registry import Held
 from streamctx.wire.codec import client_decoder, server_decoder
 from streamctx.wire.messages import (
     DURABLE_TYPES,
@@ -90,6 +91,7 @@ class Watch:
         self.retransmitted: dict[tuple[int, bool, int], float] = {}
         self.gaps: dict[Delivery, tuple[int, int, float]] = {}
         self._skip: Skip | None = None
+        self._held_before: Held | None = None
         self.repaired_by = float("inf")
         """When, after the network has become well, the last gap is closed."""
         self.views = Views(self)
@@ -140,16 +142,19 @@ class Watch:
     def turn(self, link: Link) -> None:
         """The server handles input of a connection."""
         self.link = link
+        self._held_before = link.handler._held
         self.claims.turn()
 
     def turn_done(self, link: Link) -> None:
         """It has handled it."""
         self.link = None
         held = link.handler._held
+        heard = held or self._held_before
+        if heard is not None:
+            self.restarts.heard(heard.session)  # Also if the connection has failed since.
         if held is not None:
             self._check_bounds(held.session)
             self.doors.heard(held)
-            self.restarts.heard(held.session)
             delivery = held.session.delivery
             if link.epoch is not None and delivery.has_gap and link.is_server_open and not link.is_closing:
                 link.epoch.asking.looked(link.number, delivery.expected, self.world.now)
