@@ -130,5 +130,8 @@ class Engine(Protocol):
     def forget(self, session_id: str, done: Done) -> None:
         """Delete all that is stored of a session; not an error if there is nothing."""
 
+    def summary(self, session_id: str) -> Summary | None:
+        """One stored session, from memory; `None` if there is no such session."""
+
     def summaries(self) -> Sequence[Summary]:
         """All stored sessions, from memory."""

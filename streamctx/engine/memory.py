@@ -132,20 +132,24 @@ class MemoryEngine:
         self._failed.discard(session_id)
         done(None)
 
+    def summary(self, session_id: str) -> Summary | None:
+        """One session."""
+        stored = self._sessions.get(session_id)
+        if stored is None:
+            return None
+        return Summary(
+            session_id=session_id,
+            epoch=stored.record.epoch,
+            principal=stored.record.principal,
+            client=stored.record.client.name,
+            opened=stored.opened,
+            changed=stored.changed,
+            stored_bytes=sum(len(msgspec.msgpack.encode(batch)) for _, batch in stored.batches),
+        )
+
     def summaries(self) -> Sequence[Summary]:
         """All sessions."""
-        return [
-            Summary(
-                session_id=session_id,
-                epoch=stored.record.epoch,
-                principal=stored.record.principal,
-                client=stored.record.client.name,
-                opened=stored.opened,
-                changed=stored.changed,
-                stored_bytes=sum(len(msgspec.msgpack.encode(batch)) for _, batch in stored.batches),
-            )
-            for session_id, stored in self._sessions.items()
-        ]
+        return [summary for session_id in self._sessions if (summary := self.summary(session_id))]
 
     def _stored(self, session_id: str, epoch: str) -> _Stored | None:
         stored = self._sessions.get(session_id)

@@ -59,7 +59,7 @@ class Handshakes:
             self._open(connection, hello, principal)
             return
         connection.wait_for(
-            functools.partial(self._hub.storage.recall, resume.session, now),
+            functools.partial(self._hub.storage.recall, resume.session, principal.name, now),
             lambda recalled, now: self._decide(connection, hello, principal, recalled, now),
             now,
         )

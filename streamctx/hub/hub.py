@@ -25,7 +25,7 @@ from streamctx.hub.history import SessionPast
 from streamctx.hub.ports import ConnectionInfo, Peer, Principal
 from streamctx.hub.redaction import Redaction
 from streamctx.hub.registry import Held, Registry
-from streamctx.hub.storage import Storage, unavailable
+from streamctx.hub.storage import Recalled, Storage, unavailable
 from streamctx.hub.views import document_view, session_view, stored_facts, stored_view
 from streamctx.limits import DEFAULT_LIMITS, Limits
 from streamctx.wire.messages import Hello
@@ -79,7 +79,7 @@ class Hub:
         self.counts = HubCounts()
         self.new_id = new_id
         self.jitter = jitter
-        self.registry = Registry()
+        self.registry = Registry(self)
         self.budget = TextBudget(limits.documents_bytes_max)
         self.now = 0.0
         self.storage = Storage(
@@ -148,9 +148,9 @@ class Hub:
         self.now = now
         self.storage.recall(
             session_id,
+            principal.name,
             now,
             lambda recalled: done(None if isinstance(recalled, Held) else recalled),
-            principal=principal.name,
         )
 
     def past(
@@ -276,8 +276,22 @@ class Hub:
         if held is not None and held.owner is not None:
             held.owner.flush(now)
 
+    def is_stored(self, observer: ServerSession, session_id: str) -> bool:
+        """Whether a session of that id is stored that the observer may see."""
+        return self.storage.has(session_id, observer.principal)
+
+    def recall_for(self, observer: ServerSession, session_id: str) -> None:
+        """Make a stored session live for an observer, which is told if that cannot be."""
+
+        def recalled(result: Recalled) -> None:
+            if not isinstance(result, Held):
+                observer.source_missing(session_id, is_temporary=isinstance(result, StoreError))
+                self._flush(observer, self.now)
+
+        self.storage.recall(session_id, observer.principal, self.now, recalled)
+
     def announce(self, session: ServerSession, now: float) -> None:
-        """Tell a session that has come to those that observe every session."""
+        """Tell a session that has come to those that observe it, or every one."""
         for held in self.registry:
             observer = held.session
             if observer is not session and observer.principal == session.principal:

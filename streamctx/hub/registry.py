@@ -7,7 +7,7 @@ import hashlib
 import hmac
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -17,7 +17,7 @@ from streamctx.core.session.stored import SessionRecord
 if TYPE_CHECKING:
     from streamctx.hub.connection import Connection
 
-__all__ = ["Held", "Registry", "Secrets"]
+__all__ = ["Held", "Registry", "Secrets", "StoredDirectory"]
 
 _RETIRED_MAX = 8
 """Old secrets that are still recognised, in order to tell a late HELLO that it is superseded."""
@@ -105,13 +105,29 @@ class Held:
         )
 
 
+class StoredDirectory(Protocol):
+    """Finds stored sessions for those that observe."""
+
+    def is_stored(self, observer: ServerSession, session_id: str) -> bool:
+        """As `Registry.is_stored`."""
+
+    def recall_for(self, observer: ServerSession, session_id: str) -> None:
+        """As `Registry.recall`."""
+
+
 class Registry:
     """All sessions by id; also the directory in which sessions find what they may observe."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_stored")
 
-    def __init__(self) -> None:
+    def __init__(self, stored: StoredDirectory | None = None) -> None:
+        """Start empty.
+
+        Args:
+            stored: Where sessions can be found that are not live.
+        """
         self._held: dict[str, Held] = {}
+        self._stored = stored
 
     def __len__(self) -> int:
         """Return how many sessions there are."""
@@ -142,6 +158,15 @@ class Registry:
         if held is None or held.session.principal != observer.principal or not held.session.produces:
             return None
         return held.session
+
+    def is_stored(self, observer: ServerSession, session_id: str) -> bool:
+        """Whether a session of that id is stored that the observer may see."""
+        return self._stored is not None and self._stored.is_stored(observer, session_id)
+
+    def recall(self, observer: ServerSession, session_id: str) -> None:
+        """Make a stored session live, and tell the observer."""
+        if self._stored is not None:
+            self._stored.recall_for(observer, session_id)
 
     def visible(self, observer: ServerSession) -> Iterable[ServerSession]:
         """All producers' sessions of the observer's principal, without its own."""

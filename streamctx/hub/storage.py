@@ -75,7 +75,7 @@ class Storage:
         self._on_failed = on_failed
         self._on_unsaved = on_unsaved
         self._on_recalled = on_recalled
-        self._recalls: dict[str, list[tuple[str | None, Callable[[Recalled], None]]]] = {}
+        self._recalls: dict[str, list[Callable[[Recalled], None]]] = {}
         self._told_at = -math.inf
         self._is_refusing = False
 
@@ -168,6 +168,11 @@ class Storage:
             self._engine.forget(session_id, self._snapshot_done)
         return len(stale)
 
+    def has(self, session_id: str, principal: str) -> bool:
+        """Whether a session of that principal is stored."""
+        summary = self._engine.summary(session_id) if self.is_on else None
+        return summary is not None and summary.principal == principal
+
     def summaries(self, principal: str) -> list[Summary]:
         """What is stored of a principal's sessions."""
         if not self.is_on:
@@ -196,35 +201,31 @@ class Storage:
 
         self._engine.tail(session_id, 0.0, read)
 
-    def recall(
-        self, session_id: str, now: float, done: Callable[[Recalled], None], *, principal: str | None = None
-    ) -> None:
+    def recall(self, session_id: str, principal: str, now: float, done: Callable[[Recalled], None]) -> None:
         """Make a stored session live again, detached; one that is live is given as it is.
 
         Args:
-            principal: Whose it has to be; for that of another nothing is given, and it is not made live.
+            principal: Whose it has to be; of another's nothing is given, or even read.
         """
         held = self._registry.get(session_id)
-        if held is not None or not self.is_on:
-            done(_if_of(principal, held))
-            return
-        waiting = self._recalls.setdefault(session_id, [])
-        waiting.append((principal, done))
-        if len(waiting) == 1:
-            self._engine.load(session_id, lambda loaded: self._loaded(session_id, loaded, now))
+        if held is not None:
+            done(held if held.session.principal == principal else None)
+        elif not self.has(session_id, principal):
+            done(None)
+        else:
+            waiting = self._recalls.setdefault(session_id, [])
+            waiting.append(done)
+            if len(waiting) == 1:
+                self._engine.load(session_id, lambda loaded: self._loaded(session_id, loaded, now))
 
     def _loaded(self, session_id: str, loaded: Loaded, now: float) -> None:
         if isinstance(loaded, StoreError):
             self._note(loaded)
         recalled: Recalled = self._registry.get(session_id)
-        waiting = self._recalls.pop(session_id)
         if recalled is None:
-            if not isinstance(loaded, StoredSession):
-                recalled = loaded
-            elif any(asker in (None, loaded.record.principal) for asker, _ in waiting):
-                recalled = self._restored(loaded, now)
-        for asker, done in waiting:
-            done(_if_of(asker, recalled))
+            recalled = self._restored(loaded, now) if isinstance(loaded, StoredSession) else loaded
+        for done in self._recalls.pop(session_id):
+            done(recalled)
 
     def _restored(self, stored: StoredSession, now: float) -> Recalled:
         record = stored.record
@@ -282,12 +283,3 @@ class Storage:
             self._on_failed(error)
         elif error is not None:
             logger.warning("the store could not be tidied: %s", error)
-
-
-def _if_of(principal: str | None, recalled: Recalled) -> Recalled:
-    """What may be told to somebody; `None` for a session of somebody else, or of nobody knows whom."""
-    if principal is None or recalled is None or isinstance(recalled, StoreError):
-        return recalled
-    if isinstance(recalled, Held):
-        return recalled if recalled.session.principal == principal else None
-    return recalled if recalled.record is not None and recalled.record.principal == principal else None

@@ -25,6 +25,7 @@ from streamctx.wire.messages import (
     Ended,
     ErrorMessage,
     Heartbeat,
+    Open,
     Part,
     Save,
     Skip,
@@ -32,6 +33,7 @@ from streamctx.wire.messages import (
     Subscribe,
     Subscribed,
     Sync,
+    Update,
     Welcome,
     Workspace,
 )
@@ -666,7 +668,7 @@ def test_what_another_asks_for_is_not_loaded_and_what_its_owner_asks_for_is() ->
     # Both at once, the other first.
     disk.is_slow = True
     after.hub.recall(OTHER, session_id, 0.0, found.append)
-    assert after.hub.is_in_use(session_id)
+    assert not after.hub.is_in_use(session_id)
     after.hub.recall(ALL, session_id, 0.0, found.append)
     disk.finish()
     assert found == [None, None, None]
@@ -684,13 +686,13 @@ def test_what_is_wrong_with_a_session_is_told_to_its_owner_alone() -> None:
     disk.load(session_id, loaded.append)
     assert isinstance(loaded[0], StoredSession)
     torn = Damaged("torn", loaded[0].record)
-    for damaged, told in ((torn, [None, torn]), (Damaged("torn", None), [None, None])):
+    for damaged in (torn, Damaged("torn", None)):
         disk.damaged = damaged
         after = Stage(engine=disk)
         found: list[object] = []
         for principal in (OTHER, ALL):
             after.hub.recall(principal, session_id, 0.0, found.append)
-        assert found == told
+        assert found == [None, damaged]
 
 
 def test_a_session_that_nobody_has_is_deleted_also_from_memory() -> None:
@@ -730,3 +732,64 @@ def test_a_store_that_fails_while_it_is_looked_into_ends_the_server_only_for_goo
     hub.forget(session_id, told.append)
     assert told == [error, error]
     assert failures == [error, error] * is_fatal
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_session_that_is_only_stored_is_shown_to_who_asks_for_it_by_its_id(is_slow: bool) -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    session_id = welcome_of(raw).session
+    stage = Stage(engine=disk)
+    observer = stage.joined(role="observe")
+    disk.is_slow = is_slow
+    observer.send(Subscribe(subscription=1, session=session_id), 1)
+    disk.finish()
+    stage.pass_time(observer, stage.now)
+    assert [subscribed.sessions for subscribed in observer.of(Subscribed)] == [(session_id,)]
+    assert [sync.session for sync in observer.of(Sync)] == [session_id]
+    assert [text for update in observer.of(Update) for text in texts_of(update)] == ["abc"]
+
+
+def texts_of(update: Update) -> list[str | None]:
+    return [event.text for event in update.events if isinstance(event, Open)]
+
+
+def test_a_session_that_leaves_memory_and_comes_back_is_shown_again_to_who_asked_for_it_by_its_id() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined()
+    raw.send(opened(), 1)
+    observer = stage.joined(role="observe")
+    observer.send(Subscribe(subscription=1, session=welcome_of(raw).session), 1)
+    raw.handler.closed(stage.now, None)
+    stage.hub.sweep(DEFAULT_LIMITS.detached_session_s)
+    assert len(observer.of(Ended)) == 1
+    stage.raw().hello(attempt=2, resume=raw.resume(next=2))
+    assert len(observer.of(Sync)) == 2
+
+
+@pytest.mark.parametrize("token", ["all", "other"])
+def test_a_stored_session_that_is_not_the_observers_or_is_damaged_is_not_found(token: str) -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    disk.damaged = Damaged("a bit is flipped", None)
+    stage = Stage(engine=disk)
+    observer = stage.joined(token, role="observe")
+    observer.send(Subscribe(subscription=1, session=welcome_of(raw).session), 1)
+    assert [(error.code, error.subscription) for error in observer.of(ErrorMessage)] == [("not_found", 1)]
+    assert len(observer.of(Subscribed)) == (token == "all")
+
+
+def test_nothing_is_read_for_somebody_else() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    disk.is_slow = True
+    stage = Stage(engine=disk)
+    stage.raw().hello("other", attempt=2, resume=raw.resume(next=2))
+    # It waits for the record of its own new session, and for nothing else.
+    disk.finish(1)
+    assert not disk.waiting
+    assert len(disk.summaries()) == 2

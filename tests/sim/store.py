@@ -101,6 +101,10 @@ class Disk:
         """Whether so many batches were written since the last snapshot."""
         return self._engine.is_snapshot_due(session_id)
 
+    def summary(self, session_id: str) -> Summary | None:
+        """One stored session."""
+        return self._engine.summary(session_id)
+
     def summaries(self) -> Sequence[Summary]:
         """All stored sessions."""
         return self._engine.summaries()
@@ -219,6 +223,10 @@ class ModelStore:
     def forget(self, session_id: str, done: Done) -> None:
         """Queue the end of a session."""
         self._take(Operation("forget", session_id, "", None, done))
+
+    def summary(self, session_id: str) -> Summary | None:
+        """What is written by now of one session."""
+        return self._disk.summary(session_id)
 
     def summaries(self) -> Sequence[Summary]:
         """What is written by now."""

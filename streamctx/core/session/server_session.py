@@ -73,6 +73,7 @@ What a restored session does not know of, its client has to skip, and a SKIP has
 _PATTERN_CHARACTERS_MAX = 64 * 1024
 """Of all URI patterns of a session: so many are matched with the longest URI in some 40 ms."""
 EVERY_SESSION = "*"
+_NO_SESSION = "there is no such session, or it is not yours"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,12 @@ class Directory(Protocol):
 
     def visible(self, observer: ServerSession) -> Iterable[ServerSession]:
         """All producers' sessions that the observer may see, itself not included."""
+
+    def is_stored(self, observer: ServerSession, session_id: str) -> bool:
+        """Whether a session is not live, and can be recalled for that observer."""
+
+    def recall(self, observer: ServerSession, session_id: str) -> None:
+        """Do that: `source_appeared` or `source_missing` of the observer follows, now or later."""
 
 
 class ServerSession:
@@ -556,24 +563,24 @@ class ServerSession:
                 subscribe,
             )
             return
-        if subscribe.session == EVERY_SESSION:
-            sources = list(self._directory.visible(self))
+        directory, session_id = self._directory, subscribe.session
+        is_stored = False
+        if session_id == EVERY_SESSION:
+            sources = list(directory.visible(self))
         else:
-            source = self._directory.find(self, subscribe.session)
-            if source is None:
-                self._refuse_subscription(
-                    ErrorCode.NOT_FOUND, "there is no such session, or it is not yours", sequence, subscribe
-                )
+            source = directory.find(self, session_id)
+            is_stored = source is None and directory.is_stored(self, session_id)
+            if source is None and not is_stored:
+                self._refuse_subscription(ErrorCode.NOT_FOUND, _NO_SESSION, sequence, subscribe)
                 return
-            sources = [source]
+            sources = [] if source is None else [source]
         self._subscriptions[subscribe.subscription] = subscribe
-        self._replies.append(
-            Subscribed(
-                subscription=subscribe.subscription, sessions=tuple(source.session_id for source in sources)
-            )
-        )
+        shown = (session_id,) if is_stored else tuple(source.session_id for source in sources)
+        self._replies.append(Subscribed(subscription=subscribe.subscription, sessions=shown))
         for source in sources:
             self._add_feed(subscribe, source)
+        if is_stored:
+            directory.recall(self, session_id)
 
     def _refuse_subscription(
         self, code: ErrorCode, message: str, sequence: int, subscribe: Subscribe
@@ -582,9 +589,9 @@ class ServerSession:
             ErrorMessage(
                 code=code,
                 message=message,
-                reference=sequence,
+                reference=sequence or None,
                 subscription=subscribe.subscription,
-                temporary=code is ErrorCode.LIMIT,
+                temporary=code in (ErrorCode.LIMIT, ErrorCode.UNAVAILABLE),
             )
         )
 
@@ -624,10 +631,18 @@ class ServerSession:
         self.log.set_observed(bool(self.observers))
 
     def source_appeared(self, source: ServerSession) -> None:
-        """A session has come that subscriptions to every session show."""
+        """A session has come, or come back, that subscriptions to it or to every session show."""
         for subscribe in self._subscriptions.values():
-            if subscribe.session == EVERY_SESSION:
+            if subscribe.session in (EVERY_SESSION, source.session_id):
                 self._add_feed(subscribe, source)
+
+    def source_missing(self, session_id: str, *, is_temporary: bool) -> None:
+        """A stored session cannot be recalled: the subscriptions to it end."""
+        for subscribe in list(self._subscriptions.values()):
+            if subscribe.session == session_id:
+                self._unsubscribe(subscribe.subscription)
+                code = ErrorCode.UNAVAILABLE if is_temporary else ErrorCode.NOT_FOUND
+                self._refuse_subscription(code, _NO_SESSION, 0, subscribe)
 
     def source_ended(self, source: ServerSession, reason: Literal["closed", "expired"]) -> None:
         """A session that is observed has ended."""

@@ -161,6 +161,10 @@ class SqliteEngine:
         """Delete a session."""
         self._put(Forget(session_id), _CALL_BYTES, done)
 
+    def summary(self, session_id: str) -> Summary | None:
+        """One session, if it is stored."""
+        return self._store.summary(session_id)
+
     def summaries(self) -> Sequence[Summary]:
         """All sessions that are stored."""
         return self._store.summaries()

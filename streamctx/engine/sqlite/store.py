@@ -232,6 +232,11 @@ class SqliteStore:
             raise past
         return past
 
+    def summary(self, session_id: str) -> Summary | None:
+        """One stored session; may be called on any thread."""
+        entry = self._sessions.get(session_id)
+        return None if entry is None else entry.summary()
+
     def summaries(self) -> list[Summary]:
         """All stored sessions. May be called on any thread."""
         return [entry.summary() for entry in self._sessions.all()]

@@ -113,6 +113,12 @@ class Directory:
     def find(self, observer: ServerSession, session_id: str) -> ServerSession:
         return self.producer
 
+    def is_stored(self, observer: ServerSession, session_id: str) -> bool:
+        return False
+
+    def recall(self, observer: ServerSession, session_id: str) -> None:
+        raise AssertionError("nothing is stored")
+
     def visible(self, observer: ServerSession) -> Iterable[ServerSession]:
         return [self.producer]
 
