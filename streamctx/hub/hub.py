@@ -294,8 +294,11 @@ class Hub:
         """Tell a session that has come to those that observe it, or every one."""
         for held in self.registry:
             observer = held.session
-            if observer is not session and observer.principal == session.principal:
-                observer.source_appeared(session)
+            if (
+                observer is not session
+                and observer.principal == session.principal
+                and observer.source_appeared(session)
+            ):
                 self._flush(observer, now)
 
     # How sessions end.

@@ -630,11 +630,13 @@ class ServerSession:
         self.log.units = tuple(sorted(units))
         self.log.set_observed(bool(self.observers))
 
-    def source_appeared(self, source: ServerSession) -> None:
-        """A session has come, or come back, that subscriptions to it or to every session show."""
-        for subscribe in self._subscriptions.values():
-            if subscribe.session in (EVERY_SESSION, source.session_id):
-                self._add_feed(subscribe, source)
+    def source_appeared(self, source: ServerSession) -> bool:
+        """A session has come, or come back; whether any subscription, to it or to every session, shows it."""
+        shown_by = (EVERY_SESSION, source.session_id)
+        found = [each for each in self._subscriptions.values() if each.session in shown_by]
+        for subscribe in found:
+            self._add_feed(subscribe, source)
+        return bool(found)
 
     def source_missing(self, session_id: str, *, is_temporary: bool) -> None:
         """A stored session cannot be recalled: the subscriptions to it end."""
