@@ -61,6 +61,8 @@ class Limits:
     """A frame is retransmitted at most once in this time, or in one round trip."""
     retransmit_bytes_max: int = 256 * KIB
     """Retransmitted in answer to one NACK; what remains is asked for again."""
+    ack_delay_s: float = 0.012
+    """How long an ACK waits at most for what is becoming durable."""
     tail_probe_s: float = 0.02
     """How long after the last frame of a burst a heartbeat looks for its loss."""
     heartbeat_s: float = 15.0
@@ -114,6 +116,8 @@ class Limits:
         _require(self.reorder_events_max <= self.reorder_span_max, "reorder_events_max <= reorder_span_max")
         # Every number that can come again is still known by its digest.
         _require(self.window_events_max <= self.digest_history, "window_events_max <= digest_history")
+        # An ACK that waits is not to be taken for one that was lost.
+        _require(self.ack_delay_s < self.tail_probe_s, "ack_delay_s < tail_probe_s")
         _require(self.heartbeat_s * 2 < self.dead_s, "2 * heartbeat_s < dead_s")
         # A frame that may be sent must fit the ring whole.
         _require(self.window_bytes_max <= self.ring_bytes_max, "window_bytes_max <= ring_bytes_max")

@@ -385,6 +385,8 @@ def test_durable_waits_for_the_journal_and_is_told_when_it_is_done() -> None:
     raw = stage.joined()
     raw.send(opened(), 1)
     raw.send(Save(document=1, version=1), 2)
+    assert raw.of(Ack)[-1].applied == 1
+    stage.pass_time(raw, stage.now + DEFAULT_LIMITS.ack_delay_s)
     assert (raw.of(Ack)[-1].applied, raw.of(Ack)[-1].durable) == (3, 1)
     for durable in (2, 3):
         engine.waiting.pop(0)(None)

@@ -126,10 +126,11 @@ class Delivery:
     once per read. Frames to send collect in `_out`; `flush` hands them over.
 
     `applied` follows `received`, because what `receive` returns is applied at once;
-    `durable` stays behind the number given to `hold_durable`.
+    `durable` stays behind the number given to `hold_durable`, and while it does an ACK waits for it a while.
     """
 
     __slots__ = (
+        "_ack_at",
         "_ack_due",
         "_counters",
         "_decode",
@@ -291,6 +292,7 @@ class Delivery:
         """Begin a connection: timers start anew, nothing of the old one is left to send."""
         self._out.clear()
         self._ack_due = False
+        self._ack_at: float | None = None
         self._heartbeat_due = False
         self._last_received = now
         self._last_sent = now
@@ -360,6 +362,7 @@ class Delivery:
             return given_up
         if isinstance(item, Heartbeat):
             self._ack_due = True
+            self._ack_at = -math.inf
             given_up = self._given_up(item.lost) if item.lost else _NOTHING
             self._take_ack(item, now)
             self._window.announce_next(item.next)
@@ -620,8 +623,11 @@ class Delivery:
 
     def hold_durable(self, sequence: int | None) -> None:
         """Keep `durable` at `sequence`, the first number not yet journalled; `None` frees it."""
-        self._durable_stop = sequence
+        before, self._durable_stop = self._durable_stop, sequence
         self._ack_due = True
+        if before is not None and (sequence is None or sequence > before):
+            # It goes on: what the ACK waited for is there.
+            self._ack_at = -math.inf
 
     def flush(self, now: float) -> list[bytes]:
         """Hand over all frames that are to be sent now: answers and data first, the ACK last."""
@@ -629,9 +635,11 @@ class Delivery:
             self._ask(now)
         if self._heartbeat_due:
             self._heartbeat_due = self._ack_due = False
+            self._ack_at = None
             self.send_heartbeat()
-        elif self._ack_due:
+        elif self._ack_due and not self._is_ack_early(now):
             self._ack_due = False
+            self._ack_at = None
             self.send_ack()
         if self._probe_at is None and self._ring.released != self._ring.next_sequence:
             # Also after an ACK that leaves something under way: the end of a burst may be what was lost.
@@ -642,6 +650,18 @@ class Delivery:
         self._last_sent = now
         return out
 
+    def _is_ack_early(self, now: float) -> bool:
+        """Whether an ACK had better wait for what is becoming durable (ACK-2).
+
+        Sent at once it would be followed by another one some milliseconds later, and to send costs the server
+        more than all else that it does for an event.
+        """
+        if self._durable_stop is None or self._window.has_gap:
+            return False
+        if self._ack_at is None:
+            self._ack_at = now + self._limits.ack_delay_s
+        return now < self._ack_at
+
     def next_timeout(self) -> float:
         """When `handle_timeout` is due."""
         limits = self._limits
@@ -651,6 +671,8 @@ class Delivery:
             due = dead
         if self._probe_at is not None and self._probe_at < due:
             due = self._probe_at
+        if self._ack_at is not None and self._ack_at < due:
+            due = self._ack_at
         if self._gaps.is_active:
             gap_due = self._gaps.next_timeout()
             if gap_due is not None and gap_due < due:

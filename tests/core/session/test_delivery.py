@@ -368,10 +368,61 @@ def test_durable_stays_behind_what_is_not_in_the_journal() -> None:
     end = End()
     end.receive(*[frame(save(number), number) for number in range(1, 4)])
     end.delivery.hold_durable(2)
-    message = end.flush()[-1][1]
+    assert end.flush() == []
+    message = end.wait(LIMITS.ack_delay_s)[-1][1]
     assert isinstance(message, Ack)
     assert (message.received, message.applied, message.durable) == (4, 4, 2)
     assert end.ack().durable == 4
+
+
+def test_an_acknowledgement_waits_for_what_is_becoming_durable() -> None:
+    end = End()
+    end.receive(frame(save(1), 1))
+    end.delivery.hold_durable(1)
+    assert end.flush() == []
+    end.receive(frame(save(2), 2))
+    assert end.flush() == []
+    end.delivery.hold_durable(2)
+    (first,) = end.flush()
+    assert isinstance(first[1], Ack)
+    assert (first[1].received, first[1].durable) == (3, 2)
+    end.delivery.hold_durable(None)
+    (second,) = end.flush()
+    assert isinstance(second[1], Ack)
+    assert (second[1].received, second[1].durable) == (3, 3)
+    assert end.wait(LIMITS.ack_delay_s) == []
+
+
+def test_an_acknowledgement_waits_for_what_is_becoming_durable_no_longer_than_it_may() -> None:
+    end = End()
+    end.receive(frame(save(1), 1))
+    end.delivery.hold_durable(1)
+    assert end.flush() == []
+    due = end.delivery.next_timeout()
+    assert due == LIMITS.ack_delay_s
+    end.now = due - 0.001
+    end.receive(frame(save(2), 2))
+    assert end.flush() == []
+    end.now = due
+    (message,) = end.flush()
+    assert isinstance(message[1], Ack)
+    assert (message[1].received, message[1].durable) == (3, 1)
+    # What comes next begins to wait anew.
+    end.receive(frame(save(3), 3))
+    assert end.flush() == []
+    assert end.delivery.next_timeout() == 2 * LIMITS.ack_delay_s
+
+
+@pytest.mark.parametrize(
+    "arrives", [frame(save(3), 3), frame(heartbeat(2)), frame(heartbeat(9))], ids=["gap", "heartbeat", "lost"]
+)
+def test_what_repairs_is_answered_at_once_whatever_is_becoming_durable(arrives: bytes) -> None:
+    end = End()
+    end.receive(frame(save(1), 1))
+    end.delivery.hold_durable(1)
+    assert end.flush() == []
+    end.receive(arrives)
+    assert any(isinstance(message, Ack) for _, message in end.flush())
 
 
 def test_a_resume_sends_what_is_lacking_in_order_and_skips_first_what_is_gone() -> None:
