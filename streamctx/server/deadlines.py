@@ -47,10 +47,10 @@ class Deadlines:
         "_progress_checked_at",
         "_taken_bytes",
         "_transport",
-        "_wish",
         "_written_bytes",
         "heard_at",
         "is_hearing",
+        "wish_at",
     )
 
     def __init__(
@@ -69,7 +69,8 @@ class Deadlines:
         """When the last byte came; set by the reader."""
         self.is_hearing = True
         """Whether we are reading; if not, silence proves nothing."""
-        self._wish: float | None = None
+        self.wish_at: float | None = None
+        """When `Due.WISH` is due. Who sets it rather than calling `wish` looks after it."""
         self._close_at: float | None = None
         self._written_bytes = 0
         self._taken_bytes = 0
@@ -81,7 +82,7 @@ class Deadlines:
 
     def wish(self, at: float | None) -> None:
         """Ask for `Due.WISH` once at that time; replaces the earlier wish."""
-        self._wish = at
+        self.wish_at = at
         if at is not None:
             self._arm(at)
 
@@ -124,8 +125,8 @@ class Deadlines:
 
     def _next(self) -> float:
         deadline = self._dead_at
-        if self._wish is not None:
-            deadline = min(deadline, self._wish)
+        if self.wish_at is not None:
+            deadline = min(deadline, self.wish_at)
         if self._close_at is not None:
             deadline = min(deadline, self._close_at)
         if self._progress_at is not None:
@@ -155,8 +156,8 @@ class Deadlines:
             return Due.CLOSE
         if self._is_stalled(now):
             return Due.STALLED
-        if self._wish is not None and now >= self._wish:
-            self._wish = None
+        if self.wish_at is not None and now >= self.wish_at:
+            self.wish_at = None
             return Due.WISH
         # After the wish, so that who watches for silence too can still say why it ends (HBT-3).
         if now >= self._dead_at:

@@ -19,6 +19,9 @@ __all__ = ["Counters", "Shell"]
 
 _READ_BYTES_MAX = 256 * KIB
 
+# How late a timer of the near future can be.
+_LOOK_S = 0.004
+
 
 @dataclasses.dataclass(slots=True)
 class Counters:
@@ -69,6 +72,9 @@ class Shell:
         self._batch_depth = 0
         self._unflushed: list[WebSocketConnection] = []
         self._flush_handle: asyncio.Handle | None = None
+        self._watched: list[WebSocketConnection] = []
+        self._is_look_soon = False
+        self._look_handle: asyncio.TimerHandle | None = None
 
     def next_connection_id(self) -> int:
         """A number that no connection of this server had before."""
@@ -134,6 +140,35 @@ class Shell:
         connections, self._unflushed = self._unflushed, []
         for connection in connections:
             connection.flush()
+
+    # Timers of the near future: one for all.
+
+    def watch(self, connection: WebSocketConnection) -> None:
+        """Let the connection look for what is due, once, in a moment."""
+        self._watched.append(connection)
+        if self._look_handle is None:
+            self._look_handle = self._loop.call_later(_LOOK_S, self._look_later)
+
+    def look_soon(self) -> None:
+        """Let all that are watched look in the next turn of the loop."""
+        if not self._is_look_soon:
+            self._is_look_soon = True
+            self._loop.call_soon(self._look)
+
+    def _look_later(self) -> None:
+        self._look_handle = None
+        self._look()
+
+    def _look(self) -> None:
+        self._is_look_soon = False
+        connections, self._watched = self._watched, []
+        now = self._loop.time()
+        self.begin_batch()
+        try:
+            for connection in connections:
+                connection.look(now)
+        finally:
+            self.end_batch()
 
     def measurements(self) -> dict[str, int]:
         """Counters and present values of connections by name."""

@@ -32,6 +32,9 @@ else:
 
 __all__ = ["WRITE_BUFFER_BYTES_HIGH", "WebSocketConnection"]
 
+NEAR_S = 0.1
+"""Wishes within this time have no timer of their own."""
+
 WRITE_BUFFER_BYTES_HIGH = 64 * KIB
 """Above it the peer is not writable: bulk waits."""
 
@@ -90,6 +93,7 @@ class WebSocketConnection(asyncio.BufferedProtocol):
         "_is_paused",
         "_is_text",
         "_is_unauthenticated",
+        "_is_watched",
         "_limits",
         "_loop",
         "_message_bytes_max",
@@ -129,6 +133,7 @@ class WebSocketConnection(asyncio.BufferedProtocol):
         self._is_dirty = False
         self._is_ending = False
         self._is_paused = False
+        self._is_watched = False
         self._deadlines = Deadlines(loop, shell.limits, transport, self._handle_due)
 
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
@@ -219,7 +224,18 @@ class WebSocketConnection(asyncio.BufferedProtocol):
 
     def set_timer(self, at: float | None) -> None:
         """See `Peer.set_timer`."""
-        self._deadlines.wish(at)
+        # A timer of its own for what is due in a moment would cost as much as all that is done then, and is
+        # nearly always put off before: so one timer looks after all of them.
+        now = self._loop.time()
+        if at is None or at - now > NEAR_S:
+            self._deadlines.wish(at)
+            return
+        self._deadlines.wish_at = at
+        if not self._is_watched:
+            self._is_watched = True
+            self._shell.watch(self)
+        if at <= now:
+            self._shell.look_soon()
 
     # Called by the server
 
@@ -227,6 +243,18 @@ class WebSocketConnection(asyncio.BufferedProtocol):
         """Let the hub say that the server is shutting down."""
         if self._state is _OPEN:
             self._run(self._handler.drain, self._loop.time())
+
+    def look(self, now: float) -> None:
+        """See whether what the hub wished for in a moment is due."""
+        self._is_watched = False
+        at = self._deadlines.wish_at
+        if at is None or self._state is not _OPEN:
+            return
+        if at <= now:
+            self._deadlines.wish_at = None
+            self._run(self._handler.handle_timeout, now)
+        else:
+            self.set_timer(at)
 
     def flush(self) -> None:
         """Write what is queued."""
