@@ -1,7 +1,7 @@
 """The engine around a store: one thread that writes and reads, and an event loop that never waits for it.
 
 Nothing waits for a batch to fill. The thread takes all that is queued and commits it at once; the next batch
-forms while the disk syncs this one.
+forms while the disk syncs this one, or for some milliseconds where the disk is faster than that.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import functools
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
@@ -37,6 +38,9 @@ _READS_MAX = 16
 # What may wait for the disk, before it counts as too slow.
 _WAITING_BYTES_MAX = 64 << 20
 _IDLE_S = 1.0
+# From one commit to the next. A commit wakes two threads, which costs more than all else that is done for an
+# event where each has one of its own, as on a fast disk: at 4,000 events/s it left 99 of 146 µs of CPU.
+_PACE_S = 0.004
 # Sessions deleted before others have their turn.
 _PRUNE_COUNT = 20
 # A record, and what a queued call itself takes.
@@ -80,6 +84,7 @@ class SqliteEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Future[None] | None = None
         self._is_stopping = False
+        self._served_at = -_PACE_S
         self._is_closed = False
         self._snapshots_waiting: set[str] = set()
         # Each is changed by one thread only; the difference is what waits.
@@ -267,9 +272,17 @@ class SqliteEngine:
         finally:
             self._call(self._end)
 
+    def _pace(self) -> None:
+        """Let more come in while the last commit is very young; who comes after a pause never waits."""
+        wait_s = self._served_at + _PACE_S - time.monotonic()
+        if wait_s > 0.0 and not self._is_stopping and len(self._queue) < _OPERATIONS_MAX:
+            time.sleep(wait_s)
+        self._served_at = time.monotonic()
+
     def _serve(self, *, with_tasks: bool) -> None:
         """Do all that is queued, in as few transactions as it takes."""
         while self._queue:
+            self._pace()
             gets, puts = self._take(with_tasks=with_tasks)
             if not gets and not puts:
                 return
