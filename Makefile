@@ -118,6 +118,10 @@ bench-event-path: $(BENCH_READY) ## Measure an event's way from socket to applie
 bench-outbox: $(READY) ## Measure what an outbox on disk costs a client
 	$(BIN)/python -m benchmarks.bench_outbox $(ARGS)
 
+.PHONY: bench-durability
+bench-durability: $(BENCH_READY) ## Measure what it costs to store what is acknowledged
+	$(BIN)/python -m benchmarks.bench_durability $(ARGS)
+
 .PHONY: lock
 lock: ## Pin the newest allowed versions anew in requirements/*.txt
 	$(MAKE) .venv-lock
