@@ -64,6 +64,7 @@ def main(arguments: list[str]) -> int:
     mutants.add_argument("--procs", type=int, default=2)
     mutants.add_argument("--only", help="a part of the name of those to hunt")
     mutants.add_argument("--share", action="store_true", help="and how many of 100 seeds find each")
+    mutants.add_argument("--note", action="store_true", help="keep which seeds find them, to be tried first")
     mutants.add_argument("--json", action="store_true")
 
     soak = commands.add_parser("soak", help="run fresh seeds for a time, and watch memory and descriptors")
@@ -74,7 +75,14 @@ def main(arguments: list[str]) -> int:
     if options.command == "mutants":
         from tests.sim import mutants as mutation
 
-        return mutation.main(options.seeds, options.procs, options.only, options.json, share=options.share)
+        return mutation.main(
+            options.seeds,
+            options.procs,
+            options.only,
+            options.json,
+            share=options.share,
+            note=options.note,
+        )
     quiet()
     if options.command == "run":
         return _run(options)

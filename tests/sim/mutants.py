@@ -15,8 +15,9 @@ import multiprocessing
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FunctionType, ModuleType
 
 import msgspec
@@ -24,6 +25,8 @@ import msgspec
 __all__ = ["Mutant", "MutantError", "Substitution", "Verdict", "apply", "describe", "hunt", "main"]
 
 _SHARE_SEEDS = 100
+_KNOWN = Path(__file__).with_name("mutant_seeds.json")
+"""By name: the seed that found a mutant when `mutants --note` was last run. It saves time, no more."""
 SANITY = "nothing"
 """The name of the row without a mistake, which must survive."""
 
@@ -130,11 +133,12 @@ def _replace_imported(name: str, original: object, mutated: object) -> None:
 # Looking for it.
 
 
-def hunt(mutant: Mutant | None, seeds_max: int, *, share: bool = False) -> Verdict:
+def hunt(mutant: Mutant | None, seeds: Sequence[int], *, share: bool = False) -> Verdict:
     """Run seeds with a mutant until one of them finds it. Only in a process of its own: it stays changed.
 
     Args:
         mutant: `None` runs the product as it is.
+        seeds: In the order in which they are tried.
         share: Whether to run the first hundred seeds to the end, and count.
 
     Raises:
@@ -152,7 +156,7 @@ def hunt(mutant: Mutant | None, seeds_max: int, *, share: bool = False) -> Verdi
     began = time.process_time()
     first: tuple[int, str, str] | None = None
     found = run = 0
-    for seed in range(seeds_max):
+    for seed in seeds:
         if first is not None and not (share and seed < _SHARE_SEEDS):
             break
         run += 1
@@ -161,26 +165,26 @@ def hunt(mutant: Mutant | None, seeds_max: int, *, share: bool = False) -> Verdi
             found += seed < _SHARE_SEEDS
             first = first or (seed, *violation)
     cpu_s = time.process_time() - began
-    counted = found if share and seeds_max >= _SHARE_SEEDS else None
+    counted = found if share else None
     if first is None:
         return Verdict(name, None, None, "", run, cpu_s, counted)
     return Verdict(name, first[0], first[1], first[2][:500], run, cpu_s, counted)
 
 
-def _hunt_by_name(task: tuple[str, int, bool]) -> Verdict:
+def _hunt_by_name(task: tuple[str, Sequence[int], bool]) -> Verdict:
     from tests.sim.mutant_list import MUTANTS
 
-    name, seeds_max, share = task
+    name, seeds, share = task
     mutant = next((mutant for mutant in MUTANTS if mutant.name == name), None)
     try:
-        return hunt(mutant, seeds_max, share=share)
+        return hunt(mutant, seeds, share=share)
     except MutantError as error:
         return Verdict(name, None, None, str(error), 0, 0.0)
 
 
-def hunt_all(names: Sequence[str], *, seeds_max: int, procs: int, share: bool) -> Iterator[Verdict]:
-    """Hunt mutants, each in a fresh process, several at a time; in the order in which they are done."""
-    tasks = [(name, seeds_max, share) for name in names]
+def hunt_all(seeds: Mapping[str, Sequence[int]], *, procs: int, share: bool) -> Iterator[Verdict]:
+    """Hunt mutants by name, each in a fresh process, several at once; in the order in which they are done."""
+    tasks = [(name, some, share) for name, some in seeds.items()]
     context = multiprocessing.get_context("spawn")
     with context.Pool(procs, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(_hunt_by_name, tasks, chunksize=1)
@@ -201,8 +205,20 @@ def describe(verdict: Verdict, mutant: Mutant | None) -> str:
     )
 
 
-def main(seeds_max: int, procs: int, only: str | None, as_json: bool, *, share: bool = False) -> int:
-    """Hunt all mutants, and run the product as it is over as many seeds as they needed.
+def seeds_for(name: str, seeds_max: int) -> Sequence[int]:
+    """All seeds below `seeds_max`, and before them the one that found the mutant last."""
+    known = msgspec.json.decode(_KNOWN.read_bytes(), type=dict[str, int]).get(name)
+    return range(seeds_max) if known is None or known >= seeds_max else (known, *range(seeds_max))
+
+
+def main(
+    seeds_max: int, procs: int, only: str | None, as_json: bool, *, share: bool = False, note: bool = False
+) -> int:
+    """Hunt all mutants, and run the product as it is over the seeds that found them.
+
+    Args:
+        share: Whether to run the first hundred seeds for each besides.
+        note: Whether to write down which seeds find them, to be tried first from then on.
 
     Returns:
         0 if every mutant was found, and nothing was in the product as it is.
@@ -222,10 +238,14 @@ def main(seeds_max: int, procs: int, only: str | None, as_json: bool, *, share: 
                 sys.stdout.write(describe(verdict, mutants.get(verdict.name)) + "\n")
                 sys.stdout.flush()
 
-    take(hunt_all(list(mutants), seeds_max=seeds_max, procs=procs, share=share))
+    tried = {name: range(seeds_max) if share else seeds_for(name, seeds_max) for name in mutants}
+    take(hunt_all(tried, procs=procs, share=share))
+    found = {verdict.name: verdict.seed for verdict in verdicts if verdict.seed is not None}
     survivors = [verdict.name for verdict in verdicts if verdict.seed is None]
-    furthest = max((verdict.seed + 1 for verdict in verdicts if verdict.seed is not None), default=1)
-    take(hunt_all([SANITY], seeds_max=furthest, procs=1, share=False))
+    if note:
+        known = {name: found[name] for name in mutants if name in found}
+        _KNOWN.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=1) + b"\n")
+    take(hunt_all({SANITY: sorted(set(found.values()))}, procs=1, share=False))
     is_sane = verdicts[-1].seed is None
     cpu_s = sum(verdict.cpu_s for verdict in verdicts)
     if as_json:
