@@ -355,8 +355,7 @@ class Driver:
             if isinstance(event, Welcomed):
                 self.is_welcomed = True
                 self._policy.welcomed()
-                log = logger.info if event.verdict != "resumed" else logger.debug
-                log("session %s opened: %s", event.session_id, event.verdict)
+                self._tell_welcome(event)
             elif isinstance(event, Draining):
                 # Nothing new is sent to it. Leaving now rather than on its close is what it hopes for.
                 self._retry_ms = event.retry_ms
@@ -364,6 +363,15 @@ class Driver:
             elif isinstance(event, SessionEnd):
                 self._end(_error_code(event.code), event.message)
             self._on_event(event)
+
+    def _tell_welcome(self, event: Welcomed) -> None:
+        if event.verdict == "resumed":
+            logger.debug("= session %s resumed", event.session_id)
+        elif event.verdict == "new":
+            logger.info("session %s opened", event.session_id)
+        else:
+            # What observers and history had of it may be gone, though every text is there again.
+            logger.warning("session %s %s: %s", event.session_id, event.verdict, event.reason)
 
     def _end(self, code: ErrorCode | None, message: str) -> None:
         if self.end is None:
@@ -378,7 +386,7 @@ class Driver:
         self._wake.set()
 
     def _fail(self, error: RemoteProtocolError) -> None:
-        logger.debug("= session %s: %s", self.session.session_id, error)
+        logger.warning("session %s: the connection is left: %s", self.session.session_id, error)
         self._failed_with = error.close_code
         self._leave(_SERVER_AT_FAULT, error.code)
 

@@ -28,6 +28,9 @@ logger = logging.getLogger("streamctx.server")
 
 Result = TypeVar("Result")
 
+_RETURN_S = 0.002
+"""For so long each client that comes back keeps the next server busy: it is told to spread (GAW-1)."""
+
 _ENDS_SESSION = frozenset(code for code in CloseCode if code.is_terminal and code != CloseCode.SUPERSEDED)
 
 
@@ -148,7 +151,8 @@ class Connection:
     def drain(self, now: float) -> None:
         """Say GOAWAY, if there is a session to say it to."""
         if self._held is not None and not self._is_over:
-            self._held.session.drain(round(self._hub.limits.reconnect_delay_max_s * 1000))
+            spread_s = min(self._hub.limits.reconnect_delay_max_s, len(self._hub.registry) * _RETURN_S)
+            self._held.session.drain(round(spread_s * 1000))
             self.flush(now)
 
     # What the hub calls.

@@ -21,6 +21,7 @@ from streamctx.wire.messages import (
     Edit,
     Ended,
     ErrorMessage,
+    GoAway,
     Heartbeat,
     Save,
     Skip,
@@ -507,3 +508,18 @@ def test_a_producer_that_tells_of_losses_changes_nothing() -> None:
     raw.send(Subscribe(subscription=1, session="unknown"), 1)
     raw.send(Ack(received=1, applied=1, durable=1, limit=1025, lost=((1, 2),)))
     assert (raw.errors(), raw.closed_with) == (["not_found"], None)
+
+
+@pytest.mark.parametrize(("count", "retry_ms"), [(1, 2), (100, 200)])
+def test_clients_of_a_server_that_drains_spread_by_as_much_as_there_are(count: int, retry_ms: int) -> None:
+    stage = Stage()
+    first, *_ = [stage.joined() for _ in range(count)]
+    first.handler.drain(stage.now)
+    assert [goaway.retry_ms for goaway in first.of(GoAway)] == [retry_ms]
+
+
+def test_clients_of_a_server_that_drains_spread_by_no_more_than_the_longest_delay() -> None:
+    stage = Stage(limits=replace(DEFAULT_LIMITS, reconnect_delay_max_s=0.5, reconnect_delay_min_s=0.1))
+    first, *_ = [stage.joined() for _ in range(300)]
+    first.handler.drain(stage.now)
+    assert [goaway.retry_ms for goaway in first.of(GoAway)] == [500]

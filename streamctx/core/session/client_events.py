@@ -45,6 +45,7 @@ class Welcomed:
     verdict: str
     session_id: str
     lost: tuple[tuple[int, int], ...]
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -774,7 +774,7 @@ class ClientSession:
             self._continue(welcome, now)
         else:
             self._begin_epoch(welcome, now)
-        self._events.append(Welcomed(verdict=welcome.verdict, session_id=welcome.session, lost=welcome.lost))
+        self._events.append(Welcomed(welcome.verdict, welcome.session, welcome.lost, welcome.reason))
 
     def _continue(self, welcome: Welcome, now: float) -> None:
         delivery = self._delivery
