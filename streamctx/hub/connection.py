@@ -266,16 +266,20 @@ class Connection:
             retry_after_ms=round(error.retry_after_s * 1000),
         )
         held, self._held = self._held, None
+        has_failed = error.close_code is CloseCode.INTERNAL
         if held is None:
             self._send([self._pack(message)])
+        elif has_failed:
+            # An ACK might speak of the very event that was not applied.
+            self._send([held.session.delivery.last_words(message)])
         else:
             held.session.delivery.send_unnumbered(message)
             self._send(held.session.delivery.flush(now))
         self.peer.close(error.close_code, error.code)
-        if held is not None:
-            # A session in which we have failed may have lost an event: it is not to be resumed (RSM-5).
-            ended = error.close_code in _ENDS_SESSION or error.close_code is CloseCode.INTERNAL
-            self._hub.detached(held, now, ended=ended, by=self)
+        if held is not None and has_failed:
+            self._hub.failed(held, now, by=self)
+        elif held is not None:
+            self._hub.detached(held, now, ended=error.close_code in _ENDS_SESSION, by=self)
 
     def _abandon(self, now: float) -> None:
         """Let a step of the handshake that was to come see that it is too late."""

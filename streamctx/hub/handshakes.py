@@ -233,7 +233,9 @@ class Handshakes:
         """Claim a session; from now on no lower attempt can have it."""
         session = held.session
         session.attempt = hello.attempt
-        session.workspace = hello.workspace or session.workspace
+        if hello.workspace is not None:
+            session.workspace = hello.workspace
+            session.exclude(Redaction(held.add_folders(hello.workspace.folders)).is_excluded)
         held.claimant = connection
         secret = self._hub.new_id()
         connection.wait_for(
@@ -261,6 +263,8 @@ class Handshakes:
             raise unavailable(error)
         if connection.is_over:
             return
+        if session.state is ServerState.ENDED and hub.storage.has(session.session_id, principal.name):
+            raise unavailable(StoreError("it has gone back to what is stored of it", is_fatal=False))
         if session.state is ServerState.ENDED or not session.can_resume(resume):
             # It has changed while the claim was being stored.
             self._open(connection, hello, principal)

@@ -34,6 +34,9 @@ __all__ = ["Hub", "HubCounts"]
 
 logger = logging.getLogger("streamctx.server")
 
+_FAILED_MAX = 1024
+"""Sessions in which we have failed once; of more the oldest are forgotten."""
+
 Verdict = Literal["new", "resumed", "resynced", "rejected"]
 
 
@@ -93,6 +96,7 @@ class Hub:
             on_unsaved=self._unsaved,
             on_recalled=self.announce,
         )
+        self._failed_in: dict[str, None] = {}
         self._handshakes = Handshakes(self, version)
         self.on_failure: Callable[[StoreError], None] | None = None
         self._principals = {_hash(token): principal for token, principal in tokens.items()}
@@ -270,6 +274,25 @@ class Hub:
             self._end(held, now)
         else:
             self.show(session, now)
+
+    def failed(self, held: Held, now: float, *, by: Connection) -> None:
+        """We have failed in a session: what is in memory may lack an event, what is stored does not (RSM-5).
+
+        One in which we fail twice ends for good, lest it fail for ever.
+        """
+        if held.owner is not by:
+            return
+        held.owner = None
+        session = held.session
+        session.detach(now)
+        if not self.storage.keeps(session) or session.session_id in self._failed_in:
+            self._failed_in.pop(session.session_id, None)
+            self._end(held, now)
+            return
+        while len(self._failed_in) >= _FAILED_MAX:
+            del self._failed_in[next(iter(self._failed_in))]
+        self._failed_in[session.session_id] = None
+        self._expire(held, now)
 
     def _flush(self, session: ServerSession, now: float) -> None:
         held = self.registry.get(session.session_id)

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import hmac
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Held", "Registry", "Secrets", "StoredDirectory"]
 
+_FOLDERS_MAX = 256
 _RETIRED_MAX = 8
 """Old secrets that are still recognised, in order to tell a late HELLO that it is superseded."""
 
@@ -82,7 +83,7 @@ class Held:
     `claimant` is the connection that will own it as soon as that is stored; until then `owner` does.
     """
 
-    __slots__ = ("_record", "claimant", "owner", "secrets", "session")
+    __slots__ = ("_folders", "_record", "claimant", "owner", "secrets", "session")
 
     def __init__(self, session: ServerSession, record: SessionRecord) -> None:
         self.session = session
@@ -90,6 +91,22 @@ class Held:
         self.claimant: Connection | None = None
         self.secrets = Secrets(record)
         self._record = record
+        self._folders: dict[str, None] = {}
+        if record.workspace is not None:
+            self.add_folders(record.workspace.folders)
+
+    def add_folders(self, folders: Sequence[str]) -> tuple[str, ...]:
+        """Take over the folders of another workspace; returns all whose `.streamctxignore` counts.
+
+        Those of earlier connections stay, lest somebody changes the workspace to show what was excluded; of
+        more than `_FOLDERS_MAX` the oldest go.
+        """
+        for folder in folders:
+            self._folders.pop(folder, None)
+            self._folders[folder] = None
+        while len(self._folders) > _FOLDERS_MAX:
+            del self._folders[next(iter(self._folders))]
+        return tuple(self._folders)
 
     def record(self, secrets: Secrets, *, lease: int) -> SessionRecord:
         """What is to be stored: before an attachment, with the secrets and the lease that it will have."""

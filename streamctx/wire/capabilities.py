@@ -60,14 +60,22 @@ def negotiated_limits(limits: Limits, *, is_stored: bool = False) -> NegotiatedL
 def limits_told(limits: Limits, told: NegotiatedLimits) -> Limits:
     """The limits of a session that was told these, whatever those of the server are now (HSK-5).
 
+    Those that are not told give way where they contradict them.
+
     Raises:
-        ValueError: If they contradict those that are not told.
+        ValueError: If those that were told contradict each other.
     """
     return replace(
         limits,
         frame_bytes_max=told.frame_bytes,
+        websocket_message_bytes_max=max(limits.websocket_message_bytes_max, told.frame_bytes),
         window_events_max=told.window_events,
+        reorder_events_max=max(limits.reorder_events_max, told.window_events),
+        reorder_span_max=max(limits.reorder_span_max, limits.reorder_events_max, told.window_events),
+        digest_history=max(limits.digest_history, told.window_events),
         window_bytes_max=told.window_bytes,
+        reorder_bytes_max=max(limits.reorder_bytes_max, told.window_bytes),
+        ring_bytes_max=max(limits.ring_bytes_max, told.window_bytes),
         part_text_bytes_max=told.part_text_bytes,
         document_bytes_max=told.document_bytes,
         documents_per_session_max=told.documents,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -793,3 +794,109 @@ def test_nothing_is_read_for_somebody_else() -> None:
     disk.finish(1)
     assert not disk.waiting
     assert len(disk.summaries()) == 2
+
+
+def test_what_is_behind_numbers_that_are_being_noted_is_not_durable_before_it_is_stored() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined()
+    raw.send(opened(), 1)
+    disk.is_slow = True
+    for sequence in range(2, 1030):
+        raw.send(Cursor(document=1, version=1, position=(0, 1)), sequence)
+    assert len(disk.waiting) == 1
+    raw.send(edit(1, "x"), 1030)
+    stage.pass_time(raw, stage.now + DEFAULT_LIMITS.ack_delay_s)
+    assert (raw.of(Ack)[-1].received, raw.of(Ack)[-1].durable <= 1030) == (1031, True)
+    durables = [ack.durable for ack in raw.of(Ack)]
+    assert durables == sorted(durables)
+    disk.finish()
+    stage.pass_time(raw, stage.now)
+    assert raw.of(Ack)[-1].durable == 1031
+
+
+def test_a_session_in_which_we_fail_says_nothing_more_and_goes_back_to_what_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined()
+    raw.send(opened(), 1)
+    held = stage.hub.registry.get(welcome_of(raw).session)
+    assert held is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(type(held.session.context), "apply", lambda *_, **__: 1 / 0)
+        raw.send(edit(1, "x"), 2)
+    assert (raw.errors(), raw.closed_with) == (["internal"], CloseCode.INTERNAL)
+    assert all(ack.received <= 2 for ack in raw.of(Ack))
+    again = stage.raw()
+    again.hello(attempt=2, resume=raw.resume(next=3))
+    assert (welcome_of(again).verdict, welcome_of(again).expects) == ("resumed", 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(held.session.context), "apply", lambda *_, **__: 1 / 0)
+        again.send(edit(1, "x"), 2)
+    # It would fail for ever.
+    third = stage.raw()
+    third.hello(attempt=3, resume=again.resume(next=3))
+    assert welcome_of(third).verdict == "rejected"
+    assert len(disk.summaries()) == 1
+
+
+def test_what_another_workspace_excludes_is_refused_be_it_open_or_not(tmp_path: Path) -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined()
+    secret = (tmp_path / "plan.md").as_uri()
+    raw.send(opened(uri=secret), 1)
+    (tmp_path / ".streamctxignore").write_text("plan.md\n")
+    after = stage.raw()
+    workspace = Workspace(folders=(tmp_path.as_uri(),))
+    after.hello(attempt=2, resume=raw.resume(next=2), workspace=workspace)
+    after.send(HEARTBEAT)
+    assert [(error.code, error.document) for error in after.of(ErrorMessage)] == [("excluded", 1)]
+    assert text_of(stage, welcome_of(after).session) is None
+    after.send(opened(document=2, uri=secret), 2)
+    assert after.errors() == ["excluded"] * 2
+    # Nor does a third workspace show it.
+    third = stage.raw()
+    third.hello(attempt=3, resume=after.resume(next=3), workspace=Workspace(folders=()))
+    third.send(opened(document=3, uri=secret), 3)
+    assert third.of(ErrorMessage)[-1].document == 3
+    assert third.errors()[-1] == "excluded"
+
+
+def test_limits_that_were_lowered_leave_stored_sessions_as_they_were() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    lower = replace(
+        DEFAULT_LIMITS,
+        window_events_max=512,
+        reorder_events_max=512,
+        reorder_span_max=512,
+        digest_history=512,
+        window_bytes_max=1024,
+        reorder_bytes_max=1024,
+        ring_bytes_max=1024,
+        frame_bytes_max=100_000,
+        websocket_message_bytes_max=100_000,
+    )
+    after = Stage(engine=disk, limits=lower).raw()
+    after.hello(attempt=2, resume=raw.resume(next=2))
+    assert (welcome_of(after).verdict, welcome_of(after).limits) == ("resumed", welcome_of(raw).limits)
+
+
+def test_a_claim_of_a_session_that_has_gone_back_to_the_store_is_to_come_again() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    owner = stage.joined()
+    owner.send(opened(), 1)
+    disk.is_slow = True
+    claimant = stage.raw()
+    claimant.hello(attempt=2, resume=owner.resume(next=3))
+    disk.error = StoreError("the disk is full", is_fatal=False)
+    owner.send(edit(1, "x"), 2)
+    disk.finish()
+    disk.error = None
+    stage.pass_time(claimant, stage.now)
+    assert claimant.errors() == ["unavailable"]

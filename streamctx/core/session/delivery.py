@@ -502,8 +502,12 @@ class Delivery:
 
     def send_unnumbered(self, message: Message) -> None:
         """Queue a message that repairs itself, or an ERROR before a close."""
+        self._out.append(self.last_words(message))
+
+    def last_words(self, message: Message) -> bytes:
+        """The frame of an unnumbered message, with which nothing else is sent, be it an ACK."""
         body = encode_body(message, self._encoding)
-        self._out.append(pack_frame(body, encoding=self._encoding, digest=self._digest))
+        return pack_frame(body, encoding=self._encoding, digest=self._digest)
 
     def can_resume_sending(self, received: int) -> bool:
         """Whether the peer can go on from a number: it was sent, and what was safe is not lacking."""

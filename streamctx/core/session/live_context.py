@@ -370,6 +370,27 @@ class LiveContext:
             for alias, code in self._refused.items()
         ]
 
+    def exclude(self, is_excluded: Callable[[str], bool]) -> list[tuple[int, ErrorMessage]]:
+        """Take over another redaction list, and refuse what is open and on it.
+
+        Returns:
+            Each alias that was refused, and what is to be answered.
+        """
+        self._is_excluded = is_excluded
+        found = [alias for alias, document in self._documents.items() if is_excluded(document.uri)]
+        found += [
+            alias
+            for alias, design in self._designs.items()
+            if is_excluded(design.uri) or is_excluded(design.file_name)
+        ]
+        refusal = EventRefused(ErrorCode.EXCLUDED, "the document is on the redaction list")
+        return [
+            (alias, answer)
+            for alias in found
+            for answer in self._refuse_document(alias, refusal, 0)
+            if isinstance(answer, ErrorMessage)
+        ]
+
     def is_refused(self, alias: int) -> bool:
         """Whether a document was refused: nothing of it is to be kept (DOC-7, SEC-3)."""
         return alias in self._refused
@@ -782,7 +803,7 @@ class LiveContext:
         return ErrorMessage(
             code=refusal.code,
             message=refusal.message[:500],
-            reference=sequence,
+            reference=sequence or None,
             document=alias,
             expected=refusal.expected,
             change=refusal.change_index,

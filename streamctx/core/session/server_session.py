@@ -65,11 +65,6 @@ __all__ = ["Directory", "Resumption", "ServerSession"]
 
 _DURABLE = frozenset(DURABLE_TYPES)
 _REPLIES_MAX = 1024
-_UNJOURNALLED_MAX = 1024
-"""So many numbers of supersedable events, which are not journalled, may pass before a batch says so.
-
-What a restored session does not know of, its client has to skip, and a SKIP has its bounds (SKP-3).
-"""
 _PATTERN_CHARACTERS_MAX = 64 * 1024
 """Of all URI patterns of a session: so many are matched with the longest URI in some 40 ms."""
 EVERY_SESSION = "*"
@@ -356,6 +351,12 @@ class ServerSession:
         for subscription in list(self._subscriptions):
             self._unsubscribe(subscription)
 
+    def exclude(self, is_excluded: Callable[[str], bool]) -> None:
+        """Refuse from now on what is excluded, and what of it is open (SEC-3)."""
+        for alias, refusal in self._context.exclude(is_excluded):
+            self._replies.append(refusal)
+            self._keep(self.delivery.expected, Refused(alias, refusal.code))
+
     def detach(self, now: float) -> None:
         """The connection is gone; the state stays."""
         self.state = server_transition(self.state, ServerInput.DETACH)
@@ -431,12 +432,20 @@ class ServerSession:
             self.delivery.hold_durable(self._journal[0][0] if self._journal else None)
 
     def take_journal(self) -> JournalBatch | None:
-        """What was applied since the last call and is to be made safe; `None` if there is nothing."""
+        """What was applied since the last call and is to be made safe; `None` if there is nothing.
+
+        Supersedable events are not journalled, but a batch says when `window_events_max` numbers of them have
+        passed: what a restored session does not know of, its client has to skip, within bounds (SKP-3).
+        """
         if not self._journals:
             return None
         stop = self.delivery.expected
-        if not self._journal and stop - self._journalled_stop < _UNJOURNALLED_MAX:
-            return None
+        if not self._journal:
+            if stop - self._journalled_stop < self.limits.window_events_max:
+                return None
+            if not self._journal_pending:
+                # What comes behind it is not durable before it is.
+                self.delivery.hold_durable(stop)
         entries, self._journal = tuple(self._journal), []
         batch = JournalBatch(first=entries[0][0] if entries else stop, stop=stop, entries=entries)
         self._journal_pending.append(batch)
