@@ -154,7 +154,7 @@ class Handshakes:
     ) -> None:
         """Begin a session; in place of one that is damaged, a new epoch of it."""
         hub = self._hub
-        if len(hub.registry) >= hub.limits.sessions_max:
+        if len(hub.registry) >= hub.limits.sessions_max and not hub.make_room():
             raise RemoteProtocolError(
                 ErrorCode.LIMIT, CloseCode.LIMIT, f"{hub.limits.sessions_max} sessions, which is the limit"
             )
@@ -218,6 +218,7 @@ class Handshakes:
         if connection.is_over:
             hub.storage.forget(session)
             return
+        hub.let_go(session.session_id)
         hub.registry.add(held)
         session.attach(now)
         hub.counts.sessions_opened += 1

@@ -34,6 +34,8 @@ __all__ = ["Hub", "HubCounts"]
 
 logger = logging.getLogger("streamctx.server")
 
+_BUDGET_FULL = 0.8
+"""Of the texts that may be in memory; beyond it those that nobody works on go first."""
 _FAILED_MAX = 1024
 """Sessions in which we have failed once; of more the oldest are forgotten."""
 
@@ -95,6 +97,7 @@ class Hub:
             on_failed=self._failed,
             on_unsaved=self._unsaved,
             on_recalled=self.announce,
+            make_room=self.make_room,
         )
         self._failed_in: dict[str, None] = {}
         self._handshakes = Handshakes(self, version)
@@ -117,13 +120,24 @@ class Hub:
         """End the sessions that were detached for too long (SES-1)."""
         self.now = now
         for held in self.registry:
-            session = held.session
-            if (
-                session.state is ServerState.DETACHED
-                and held.claimant is None
-                and now - session.detached_at >= self.limits.detached_session_s
-            ):
+            if _is_away(held) and now - held.session.detached_at >= self.limits.detached_session_s:
                 self._expire(held, now)
+        while self.budget.used_bytes > self.budget.limit_bytes * _BUDGET_FULL and self.make_room():
+            pass
+
+    def let_go(self, session_id: str) -> None:
+        """Let a session leave memory that was recalled while it was about to begin anew."""
+        held = self.registry.get(session_id)
+        if held is not None:
+            self._expire(held, self.now)
+
+    def make_room(self) -> bool:
+        """Let the stored session that was detached for longest leave memory; `False` if there is none."""
+        away = [held for held in self.registry if _is_away(held) and self.storage.keeps(held.session)]
+        if not away:
+            return False
+        self._expire(min(away, key=lambda held: held.session.detached_at), self.now)
+        return True
 
     def prune(self, before: float, principal: Principal | None = None) -> int:
         """Delete the stored sessions that are not live and were not changed since."""
@@ -362,6 +376,10 @@ class Hub:
         if held.session.state is ServerState.ATTACHED:
             held.session.detach(self.now)
         self._expire(held, self.now)
+
+
+def _is_away(held: Held) -> bool:
+    return held.session.state is ServerState.DETACHED and held.claimant is None
 
 
 def _hash(token: str) -> bytes:

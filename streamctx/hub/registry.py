@@ -155,7 +155,8 @@ class Registry:
         return iter(list(self._held.values()))
 
     def add(self, held: Held) -> None:
-        """Hold a session."""
+        """Hold a session, of which no other is held."""
+        assert held.session.session_id not in self._held
         self._held[held.session.session_id] = held
 
     def get(self, session_id: str) -> Held | None:

@@ -57,6 +57,7 @@ class Storage:
         on_failed: Callable[[StoreError], None],
         on_unsaved: Callable[[Held, StoreError], None],
         on_recalled: Callable[[ServerSession, float], None],
+        make_room: Callable[[], bool],
     ) -> None:
         """Store in `engine` what is in `registry`.
 
@@ -65,6 +66,7 @@ class Storage:
             on_failed: Told that the store has failed for good, perhaps more than once.
             on_unsaved: Told of a session whose events could not be stored: it is ahead of the store.
             on_recalled: Told of a session that is live again, and the time.
+            make_room: Lets one live session go, if that can be.
         """
         self._engine = engine
         self._registry = registry
@@ -75,6 +77,7 @@ class Storage:
         self._on_failed = on_failed
         self._on_unsaved = on_unsaved
         self._on_recalled = on_recalled
+        self._make_room = make_room
         self._recalls: dict[str, list[Callable[[Recalled], None]]] = {}
         self._told_at = -math.inf
         self._is_refusing = False
@@ -230,7 +233,7 @@ class Storage:
     def _restored(self, stored: StoredSession, now: float) -> Recalled:
         record = stored.record
         folders = () if record.workspace is None else record.workspace.folders
-        if len(self._registry) >= self._limits.sessions_max:
+        if len(self._registry) >= self._limits.sessions_max and not self._make_room():
             return StoreError(
                 f"{self._limits.sessions_max} sessions are live, which is the limit", is_fatal=False
             )
@@ -247,6 +250,8 @@ class Storage:
         except ValueError as error:
             logger.exception("session %s cannot be restored", record.session_id)
             return Damaged(f"what is stored makes no session: {error}", record)
+        while self._budget.used_bytes > self._budget.limit_bytes and self._make_room():
+            pass
         if self._budget.used_bytes > self._budget.limit_bytes:
             session.end("expired")
             return StoreError("there is no room for the texts of one more session", is_fatal=False)

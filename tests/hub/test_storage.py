@@ -900,3 +900,57 @@ def test_a_claim_of_a_session_that_has_gone_back_to_the_store_is_to_come_again()
     disk.error = None
     stage.pass_time(claimant, stage.now)
     assert claimant.errors() == ["unavailable"]
+
+
+def test_a_stored_session_that_nobody_has_makes_room_for_another() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk, limits=replace(DEFAULT_LIMITS, sessions_max=2))
+    first, second = stage.joined(), stage.joined()
+    assert stage.raw().hello() is None
+    first.send(opened(), 1)
+    first.handler.closed(stage.now, None)
+    third = stage.joined()
+    assert welcome_of(third).verdict == "new"
+    second.handler.closed(stage.now, None)
+    again = stage.raw()
+    again.hello(attempt=2, resume=first.resume(next=2))
+    assert (welcome_of(again).verdict, welcome_of(again).restored) == ("resumed", True)
+
+
+def test_texts_that_nobody_works_on_leave_memory_when_it_is_nearly_full() -> None:
+    disk = Disk()
+    stage = Stage(engine=disk, limits=replace(DEFAULT_LIMITS, documents_bytes_max=1000))
+    raw = stage.joined()
+    raw.send(opened("x" * 900), 1)
+    stage.hub.sweep(stage.now)
+    assert stage.hub.counters()["sessions"] == 1
+    raw.handler.closed(stage.now, None)
+    stage.hub.sweep(stage.now)
+    assert stage.hub.counters()["sessions"] == 0
+    again = stage.raw()
+    again.hello(attempt=2, resume=raw.resume(next=2))
+    assert welcome_of(again).verdict == "resumed"
+
+
+def test_a_damaged_session_that_is_looked_at_while_it_begins_anew_is_one() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    loaded: list[Loaded] = []
+    disk.load(welcome_of(raw).session, loaded.append)
+    disk.damaged = Damaged("a bit is flipped", getattr(loaded[0], "record", None))
+    stage = Stage(engine=disk)
+    again = stage.raw()
+    disk.is_slow = True
+    again.hello(attempt=2, resume=raw.resume(next=2))
+    disk.finish()
+    disk.damaged = None
+    while again.timer is not None and not disk.waiting:
+        stage.pass_time(again, stage.now)
+    disk.finish()
+    stage.hub.recall(ALL, welcome_of(raw).session, stage.now, lambda wrong: None)
+    disk.finish()
+    stage.pass_time(again, stage.now)
+    assert welcome_of(again).verdict == "resynced"
+    again.send(opened("anew"), 1)
+    assert text_of(stage, welcome_of(again).session) == "anew"
