@@ -118,7 +118,8 @@ def _prune(
     """Delete stored sessions: those named by the beginnings of their ids, or those that are old.
 
     Without anything these are the ones that are past the server's retention. A session whose client is
-    connected is left alone. What was set aside as damaged goes with what is old.
+    connected is left alone. What was set aside as damaged is listed and deleted with them: there its age
+    counts from then.
     """
     if sum((bool(sessions), older_than_days is not None, is_all)) > 1:
         raise click.UsageError("SESSION, --older-than and --all exclude each other.")
@@ -128,13 +129,16 @@ def _prune(
         named = _find(stored, sessions) if sessions else None
         found = stored.prune(older_than_s=older_than_s, sessions=named, dry_run=True)
         if not dry_run:
-            going = found["sessions"]
+            going = found["sessions"] + found["damaged"]
             if going and not is_sure:
                 _confirm(going, found["retention_s"], stored.where)
+            if named is None and older_than_s is None:
+                older_than_s = found["retention_s"]
             # What was shown, and no more; a session that was written to meanwhile has to be old still.
-            ids = named if named is not None else [session["session"] for session in going]
-            pruned = stored.prune(older_than_s=older_than_s, sessions=ids, dry_run=False)
-            found = pruned | {"in_use": list(dict.fromkeys([*found["in_use"], *pruned["in_use"]]))}
+            ids = list(dict.fromkeys(named or [session["session"] for session in going]))
+            pruned = stored.prune(older_than_s=older_than_s, sessions=ids, dry_run=False) if ids else found
+            in_use = list(dict.fromkeys([*found["in_use"], *pruned["in_use"]]))
+            found = pruned | {"in_use": in_use, "dry_run": False}
     if given.as_json:
         echo_json(found)
     else:
@@ -174,7 +178,7 @@ def _export(
 
     given = _merged(given, url, token_file, data, as_json)
     with _opened(given) as stored, new_file(output, force=force) as temporary:
-        [session_id] = _find(stored, [session])
+        [session_id] = _find(stored, [session], is_sound=True)
         with shown_progress("export") as on_progress, created(temporary) as file:
             stored.export(session_id, file, on_progress)
     written_bytes = output.stat().st_size
@@ -224,7 +228,7 @@ def session_rows(sessions: Sequence[SessionView]) -> list[tuple[str, ...]]:
     return [
         (
             session.session[:length],
-            printable(" ".join(filter(None, (session.client.name, session.client.version)))),
+            printable(" ".join(filter(None, (session.client.name, session.client.version)))) or "-",
             session.role or "-",
             session.standing,
             age_text(session.idle_s),
@@ -262,11 +266,15 @@ def _merged(
     )
 
 
-def _find(stored: Sessions, prefixes: Sequence[str]) -> list[str]:
-    from streamctx.cli.views import find_by_prefix, parse_sessions
+def _find(stored: Sessions, prefixes: Sequence[str], *, is_sound: bool = False) -> list[str]:
+    from streamctx.cli.views import demand_sound, find_by_prefix, parse_sessions
 
     sessions = parse_sessions(stored.listed())
-    return list(dict.fromkeys(find_by_prefix(sessions, prefix).session for prefix in prefixes))
+    found = [find_by_prefix(sessions, prefix) for prefix in prefixes]
+    if is_sound:
+        for session in found:
+            demand_sound(session)
+    return list(dict.fromkeys(session.session for session in found))
 
 
 def _confirm(going: Sequence[dict[str, Any]], retention_s: float, where: str) -> None:
@@ -278,7 +286,7 @@ def _confirm(going: Sequence[dict[str, Any]], retention_s: float, where: str) ->
     """
     import time
 
-    kept = [session for session in going if session["changed"] > time.time() - retention_s]
+    kept = [session for session in going if _since(session) > time.time() - retention_s]
     if not kept:
         return
     many = f"{len(kept)} sessions that are" if len(kept) > 1 else "a session that is"
@@ -290,7 +298,8 @@ def _confirm(going: Sequence[dict[str, Any]], retention_s: float, where: str) ->
 
 
 def _tell_pruned(found: Pruned, where: str) -> None:
-    sessions = found["sessions"]
+    sessions = found["sessions"] + found["damaged"]
+    damaged = f", {len(found['damaged'])} of them damaged" if found["damaged"] else ""
     count = f"{len(sessions)} session{'' if len(sessions) == 1 else 's'}"
     size = bytes_text(sum(session["stored_bytes"] for session in sessions))
     if not sessions:
@@ -298,9 +307,9 @@ def _tell_pruned(found: Pruned, where: str) -> None:
     elif found["dry_run"]:
         for line in _pruned_lines(sessions):
             click.echo(line)
-        click.echo(f"{count} would be deleted from {where}, {size}.")
+        click.echo(f"{count} would be deleted from {where}, {size}{damaged}.")
     else:
-        click.echo(f"{count} deleted from {where}, {size}.")
+        click.echo(f"{count} deleted from {where}, {size}{damaged}.")
     for session_id in found["in_use"]:
         click.echo(f"{short_id(session_id)} is in use, and stays.", err=True)
 
@@ -309,10 +318,21 @@ def _pruned_lines(sessions: Sequence[dict[str, Any]]) -> list[str]:
     import time
 
     return [
-        f"  {short_id(session['session'])}  {printable(session['client']['name'])}, "
-        f"{age_text(max(0.0, time.time() - session['changed']))} old, {bytes_text(session['stored_bytes'])}"
+        f"  {short_id(session['session'])}  {_name_of(session)}, "
+        f"{age_text(max(0.0, time.time() - _since(session)))} old, {bytes_text(session['stored_bytes'])}"
         for session in sessions
     ]
+
+
+def _name_of(session: dict[str, Any]) -> str:
+    if session.get("state") == "damaged":
+        return f"damaged ({printable(session['reason'])})"
+    return printable(session["client"]["name"])
+
+
+def _since(session: dict[str, Any]) -> float:
+    """From when on its age counts."""
+    return float(session["set_aside"] if session.get("state") == "damaged" else session["changed"])
 
 
 def _telling_length(ids: Sequence[str]) -> int:

@@ -59,7 +59,13 @@ def command(
 
     With --at the text of an earlier version is printed, as it was, and what it is on standard error.
     """
-    from streamctx.cli.views import fetch_session, fetch_sessions, find_by_prefix, parse_sessions
+    from streamctx.cli.views import (
+        demand_sound,
+        fetch_session,
+        fetch_sessions,
+        find_by_prefix,
+        parse_sessions,
+    )
 
     if document is None and (version is not None or is_history):
         raise click.UsageError("--at and --history need a DOCUMENT.")
@@ -71,6 +77,7 @@ def command(
     told = fetch_sessions(target)
     sessions = parse_sessions(told)
     found = find_by_prefix(sessions, session)
+    demand_sound(found)
     view = told[sessions.index(found)] if found.live else fetch_session(target, found)
     [found] = parse_sessions([view])
     if document is None:

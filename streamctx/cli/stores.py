@@ -19,7 +19,7 @@ from streamctx.engine.sqlite.place import FILE_NAME
 from streamctx.engine.sqlite.store import SqliteStore
 from streamctx.engine.sqlite.writer import Forget
 from streamctx.errors import ConfigurationError
-from streamctx.hub.views import stored_facts, stored_view
+from streamctx.hub.views import set_aside_view, stored_facts, stored_view
 from streamctx.limits import DEFAULT_LIMITS
 
 __all__ = ["Pruned", "Sessions", "created", "open_sessions"]
@@ -39,7 +39,7 @@ class Sessions(Protocol):
     """For people."""
 
     def listed(self) -> list[Any]:
-        """All of them, and those that are live, as a server tells them."""
+        """All of them, those that are live, and what was set aside as damaged, as a server tells them."""
 
     def prune(self, *, older_than_s: float | None, sessions: Sequence[str] | None, dry_run: bool) -> Pruned:
         """Delete sessions, or tell which ones would be; see SPEC section 16."""
@@ -117,11 +117,11 @@ class _Served:
     def prune(self, *, older_than_s: float | None, sessions: Sequence[str] | None, dry_run: bool) -> Pruned:
         if sessions is None:
             return self._prune(older_than_s, None, dry_run)
-        total: Pruned = {"dry_run": dry_run, "sessions": [], "in_use": [], "left_out": []}
+        total: Pruned = {"dry_run": dry_run, "sessions": [], "damaged": [], "in_use": [], "left_out": []}
         for start in range(0, len(sessions), _IDS_MAX):
             pruned = self._prune(older_than_s, sessions[start : start + _IDS_MAX], dry_run)
             total["retention_s"] = pruned["retention_s"]
-            for name in ("sessions", "in_use", "left_out"):
+            for name in ("sessions", "damaged", "in_use", "left_out"):
                 total[name] += pruned[name]
         return total
 
@@ -134,7 +134,8 @@ class _Served:
         told = send_json(self._target, "POST", "/v1/sessions/prune", asked)
         if not isinstance(told, dict) or not {"retention_s", "sessions", "in_use"} <= told.keys():
             raise self._stranger()
-        return told
+        # A server of an earlier version knows of none.
+        return {"damaged": [], **told}
 
     def export(self, session_id: str, file: IO[bytes], on_progress: Progress) -> None:
         download(self._target, f"/v1/sessions/{quote(session_id, safe='')}/export", file, on_progress)
@@ -162,11 +163,13 @@ class _Local:
         self.where = str(directory)
 
     def listed(self) -> list[Any]:
-        return [_told(summary) for summary in self._store.summaries()]
+        return [
+            *(_told(summary) for summary in self._store.summaries()),
+            *(set_aside_view(found) for found in self._store.set_aside()),
+        ]
 
     def prune(self, *, older_than_s: float | None, sessions: Sequence[str] | None, dry_run: bool) -> Pruned:
         retention_s = DEFAULT_LIMITS.retention_s
-        is_by_age = older_than_s is not None or sessions is None
         if older_than_s is None:
             older_than_s = retention_s if sessions is None else 0.0
         before = time.time() - older_than_s
@@ -176,17 +179,20 @@ class _Local:
             for summary in self._store.summaries()
             if summary.changed <= before and (wanted is None or summary.session_id in wanted)
         ]
+        damaged = [
+            found
+            for found in self._store.set_aside()
+            if found.at <= before and (wanted is None or found.session_id in wanted)
+        ]
         if not dry_run:
             self._forget([summary.session_id for summary in going])
-            if is_by_age:
-                # What was set aside as damaged, which nothing lists.
-                every = {summary.session_id for summary in self._store.summaries()}
-                self._store.prune(before, is_live=every)
-        known = {summary.session_id for summary in going}
+            self._store.forget_set_aside([found.key for found in damaged])
+        known = {summary.session_id for summary in going} | {each.session_id for each in damaged}
         return {
             "dry_run": dry_run,
             "retention_s": retention_s,
             "sessions": [_told(summary) for summary in going],
+            "damaged": [set_aside_view(found) for found in damaged],
             "in_use": [],
             "left_out": [each for each in sessions or () if each not in known],
         }

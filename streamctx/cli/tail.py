@@ -28,12 +28,19 @@ def command(*, session: str | None, url: str | None, token_file: Path | None, as
     """
     from streamctx.cli.following import follow
     from streamctx.cli.tasks import run_async
-    from streamctx.cli.views import fetch_session, fetch_sessions, find_by_prefix, parse_sessions
+    from streamctx.cli.views import (
+        demand_sound,
+        fetch_session,
+        fetch_sessions,
+        find_by_prefix,
+        parse_sessions,
+    )
 
     target = find_target(url, token_file)
     session_id = "*"
     if session is not None:
         found = find_by_prefix(parse_sessions(fetch_sessions(target)), session)
+        demand_sound(found)
         session_id = found.session
         if not found.live:
             # To look at it makes it live, and so it can be followed when its client comes back.

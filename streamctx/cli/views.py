@@ -23,6 +23,7 @@ __all__ = [
     "PastMoment",
     "PastView",
     "SessionView",
+    "demand_sound",
     "fetch_document",
     "fetch_history",
     "fetch_session",
@@ -91,17 +92,30 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     changed: float | None = None
     """When anything of it was last stored, in seconds since 1970."""
     stored_bytes: int = 0
+    state: str = ""
+    """`damaged`: it was set aside, and can only be deleted."""
+    reason: str = ""
+    set_aside: float | None = None
+    """When that was, in seconds since 1970."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether this is what is left of a session that was damaged."""
+        return self.state == "damaged"
 
     @property
     def idle_s(self) -> float:
         """How long nothing was heard of it; for one that is stored alone, nothing was stored."""
-        if self.live or self.changed is None:
+        since = self.set_aside if self.is_damaged else self.changed
+        if self.live or since is None:
             return self.idle_ms / 1000
-        return max(0.0, time.time() - self.changed)
+        return max(0.0, time.time() - since)
 
     @property
     def standing(self) -> str:
         """Whether its client is there, in a word."""
+        if self.is_damaged:
+            return "damaged"
         if self.connected:
             return "connected"
         return "detached" if self.live else "stored"
@@ -144,14 +158,16 @@ class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fetch_sessions(target: Target) -> list[object]:
-    """All sessions that the token may see, live or stored, as the server tells them.
+    """All sessions that the token may see, live, stored or damaged, as the server tells them.
 
     Raises:
         RequestFailed: See `get_json`; also if the answer is not one of ours.
     """
-    match get_json(target, "/v1/sessions?stored=true"):
+    told = get_json(target, "/v1/sessions?stored=true")
+    damaged = told.get("damaged") if isinstance(told, dict) else None
+    match told:
         case {"sessions": list(sessions)}:
-            return sessions
+            return sessions + (damaged if isinstance(damaged, list) else [])
         case _:
             raise RequestFailed(f"{target.http_url} does not answer as a streamctx server does")
 
@@ -248,17 +264,31 @@ def fetch_document(target: Target, session_id: str, document: DocumentHead) -> D
 
 
 def find_by_prefix(sessions: Sequence[SessionView], prefix: str) -> SessionView:
-    """The one session whose id begins so.
+    """The one session whose id begins so; one that is damaged only if no sound one has its id.
 
     Raises:
         NotFound: If there is none, or more than one.
     """
-    found = [session for session in sessions if session.session.startswith(prefix)]
+    sound = {session.session: session for session in sorted(sessions, key=lambda each: not each.is_damaged)}
+    found = [session for session in sound.values() if session.session.startswith(prefix)]
     exact = [session for session in found if session.session == prefix]
     if len(exact or found) != 1:
         many = f"{len(found)} sessions begin" if found else "no session begins"
         raise NotFound(f"{many} with {prefix!r}; `streamctx sessions` lists them")
     return (exact or found)[0]
+
+
+def demand_sound(session: SessionView) -> None:
+    """Refuse what can only be deleted.
+
+    Raises:
+        NotFound: If the session was set aside as damaged.
+    """
+    if session.is_damaged:
+        raise NotFound(
+            f"session {session.session} is damaged and was set aside ({session.reason}): "
+            "`streamctx sessions prune` deletes it"
+        )
 
 
 def find_document(session: SessionView, name: str) -> DocumentHead:

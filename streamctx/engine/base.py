@@ -13,7 +13,18 @@ from typing import Literal, Protocol, TypeAlias
 from streamctx.core.session.stored import JournalBatch, SessionRecord, SessionState, StoredSession
 from streamctx.errors import StreamctxError
 
-__all__ = ["Damaged", "Done", "Durability", "Engine", "History", "Loaded", "Past", "StoreError", "Summary"]
+__all__ = [
+    "Damaged",
+    "Done",
+    "Durability",
+    "Engine",
+    "History",
+    "Loaded",
+    "Past",
+    "SetAside",
+    "StoreError",
+    "Summary",
+]
 
 Durability: TypeAlias = Literal["none", "relaxed", "full"]
 """What a completion means.
@@ -64,6 +75,21 @@ class Summary:
     changed: float
     """When anything of it was last written."""
     stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """What is left of a session that was damaged. Its id may be that of a session again, or of several."""
+
+    key: int
+    """Tells it from all others of its store, for ever."""
+    session_id: str
+    principal: str
+    reason: str
+    at: float
+    """When it was set aside, in seconds since 1970."""
+    stored_bytes: int
+    """As much as can be found of it."""
 
 
 @dataclass(frozen=True, slots=True)

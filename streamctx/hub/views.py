@@ -9,10 +9,18 @@ import msgspec
 from streamctx.core.documents.document import Document
 from streamctx.core.session.server_session import ServerSession
 from streamctx.core.session.state import ServerState
-from streamctx.engine.base import Summary
+from streamctx.engine.base import SetAside, Summary
 from streamctx.hub.history import DocumentPast, Moment, PastText, SessionPast
 
-__all__ = ["document_view", "history_view", "past_view", "session_view", "stored_facts", "stored_view"]
+__all__ = [
+    "document_view",
+    "history_view",
+    "past_view",
+    "session_view",
+    "set_aside_view",
+    "stored_facts",
+    "stored_view",
+]
 
 
 def session_view(session: ServerSession, now: float) -> dict[str, object]:
@@ -60,6 +68,20 @@ def stored_facts(summary: Summary) -> dict[str, object]:
         "opened": summary.opened,
         "changed": summary.changed,
         "stored_bytes": summary.stored_bytes,
+    }
+
+
+def set_aside_view(found: SetAside) -> dict[str, object]:
+    """What is left of a session that was damaged: it is in no list of sessions, and can only be deleted."""
+    return {
+        "session": found.session_id,
+        "state": "damaged",
+        "live": False,
+        "client": {"name": ""},
+        "connected": False,
+        "reason": found.reason,
+        "set_aside": found.at,
+        "stored_bytes": found.stored_bytes,
     }
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import IO, Protocol
+
+from streamctx.engine.base import SetAside
 
 __all__ = ["RunningStore"]
 
@@ -33,8 +36,11 @@ class RunningStore(Protocol):
             ImportRefused: If the bytes are no good, or another session has that id.
         """
 
-    async def forget_damaged(self, before: float, *, principal: str) -> None:
-        """Delete what was set aside as damaged before a time, in seconds since 1970."""
+    async def set_aside(self, *, principal: str) -> list[SetAside]:
+        """What was set aside as damaged of a principal's sessions."""
+
+    async def forget_set_aside(self, keys: Sequence[int]) -> None:
+        """Delete some of it, by its keys."""
 
     async def backup(self) -> IO[bytes]:
         """Copy the store into a file that has no name, and is gone once it is closed."""

@@ -16,7 +16,7 @@ from streamctx.engine.base import Damaged, StoreError
 from streamctx.errors import ErrorCode
 from streamctx.hub.history import NotInHistory, SessionPast
 from streamctx.hub.ports import Principal
-from streamctx.hub.views import history_view, past_view
+from streamctx.hub.views import history_view, past_view, set_aside_view
 from streamctx.server.answers import (
     NOT_FOUND,
     answer,
@@ -27,6 +27,7 @@ from streamctx.server.answers import (
     nothing_stored,
     unavailable,
 )
+from streamctx.server.logs import logger
 from streamctx.server.security import Refusal
 from streamctx.server.shell import Shell
 from streamctx.vocabulary import INTEGER_MAX
@@ -65,14 +66,23 @@ class SessionEndpoints:
         ]
 
     async def sessions(self, request: Request) -> Response:
-        """All of them; with `stored=true` also those that are not live."""
+        """All of them; with `stored=true` also those that are not live, and what was set aside as damaged."""
         principal = authenticate(self._shell, request)
         if isinstance(principal, Refusal):
             return answer(principal)
         stored = request.query_params.get("stored", "false")
         if stored not in _TRUE | _FALSE:
             return answer(bad_request("stored is true or false"))
-        return JSONResponse({"sessions": self._hub.sessions(principal, stored=stored in _TRUE)})
+        aside: dict[str, object] = {}
+        if stored in _TRUE and self._shell.store is not None:
+            try:
+                found = await self._shell.store.set_aside(principal=principal.name)
+            except StoreError as error:
+                # The sessions are known all the same, and who looks for what is wrong needs them.
+                logger.warning("what was set aside as damaged cannot be listed: %s", error)
+            else:
+                aside["damaged"] = [set_aside_view(each) for each in found]
+        return JSONResponse({"sessions": self._hub.sessions(principal, stored=stored in _TRUE), **aside})
 
     async def session(self, request: Request) -> Response:
         """One of them."""

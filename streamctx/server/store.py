@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import secrets
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 from streamctx.discovery import state_directory
-from streamctx.engine.base import StoreError
+from streamctx.engine.base import SetAside, StoreError
 from streamctx.engine.sqlite.engine import SqliteEngine
 from streamctx.engine.sqlite.store import SqliteStore
 from streamctx.errors import ConfigurationError
@@ -59,11 +61,14 @@ class ServedStore:
         """Store a session."""
         return await self._engine.run(lambda store: store.import_session(data, principal=principal))
 
-    async def forget_damaged(self, before: float, *, principal: str) -> None:
-        """Delete what was set aside, and no session."""
-        await self._engine.run(
-            lambda store: store.prune(before, principal=principal, is_live=_EverySession())
-        )
+    async def set_aside(self, *, principal: str) -> list[SetAside]:
+        """Tell what was set aside."""
+        return await self._engine.run(lambda store: store.set_aside(principal))
+
+    async def forget_set_aside(self, keys: Sequence[int]) -> None:
+        """Delete some of it, and no session; others have their turn between two."""
+        for key in keys:
+            await self._engine.run(functools.partial(SqliteStore.forget_set_aside, keys=[key]))
 
     async def backup(self) -> IO[bytes]:
         """Copy the store; what is queued meanwhile is stored between two steps."""

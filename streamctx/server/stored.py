@@ -18,11 +18,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from streamctx.engine.base import StoreError, Summary
+from streamctx.engine.base import SetAside, StoreError, Summary
 from streamctx.engine.sqlite.archive import ImportRefused
 from streamctx.errors import ErrorCode
 from streamctx.hub.ports import Principal
-from streamctx.hub.views import stored_facts, stored_view
+from streamctx.hub.views import set_aside_view, stored_facts, stored_view
 from streamctx.limits import MIB
 from streamctx.server.answers import (
     NOT_FOUND,
@@ -55,7 +55,8 @@ _TEXT = "application/octet-stream"
 class PruneRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which stored sessions to delete: those that meet both conditions, and are not in use.
 
-    `older_than_s` is how long nothing of a session was written; what is past retention, if neither is there.
+    `older_than_s` is how long nothing of a session was written, or how long ago it was set aside as damaged;
+    what is past retention, if neither is there.
     """
 
     older_than_s: float | None = None
@@ -113,17 +114,19 @@ class StoredEndpoints:
         found = list(self._found(principal, asked))
         in_use = [summary for summary in found if self._hub.is_in_use(summary.session_id)]
         going = [summary for summary in found if not self._hub.is_in_use(summary.session_id)]
-        if not asked.dry_run:
-            try:
-                await self._forget_all(principal, store, asked, going)
-            except StoreError as error:
-                return answer(unavailable(error))
-        known = {summary.session_id for summary in found}
+        try:
+            damaged = await self._found_set_aside(principal, store, asked)
+            if not asked.dry_run:
+                await self._forget_all(store, going, damaged)
+        except StoreError as error:
+            return answer(unavailable(error))
+        known = {summary.session_id for summary in found} | {each.session_id for each in damaged}
         return JSONResponse(
             {
                 "dry_run": asked.dry_run,
                 "retention_s": self._shell.limits.retention_s,
                 "sessions": [stored_view(summary) | stored_facts(summary) for summary in going],
+                "damaged": [set_aside_view(each) for each in damaged],
                 "in_use": [summary.session_id for summary in in_use],
                 "left_out": [each for each in asked.sessions or () if each not in known],
             }
@@ -201,15 +204,29 @@ class StoredEndpoints:
     def _stored(self, principal: Principal) -> set[str]:
         return {summary.session_id for summary in self._hub.stored(principal)}
 
-    def _found(self, principal: Principal, asked: PruneRequest) -> Iterator[Summary]:
+    def _before(self, asked: PruneRequest) -> float:
         older_than_s = asked.older_than_s
         if older_than_s is None:
             older_than_s = self._shell.limits.retention_s if asked.sessions is None else 0.0
-        before = time.time() - older_than_s
+        return time.time() - older_than_s
+
+    def _found(self, principal: Principal, asked: PruneRequest) -> Iterator[Summary]:
+        before = self._before(asked)
         wanted = None if asked.sessions is None else set(asked.sessions)
         for summary in self._hub.stored(principal):
             if summary.changed <= before and (wanted is None or summary.session_id in wanted):
                 yield summary
+
+    async def _found_set_aside(
+        self, principal: Principal, store: RunningStore, asked: PruneRequest
+    ) -> list[SetAside]:
+        before = self._before(asked)
+        wanted = None if asked.sessions is None else set(asked.sessions)
+        return [
+            found
+            for found in await store.set_aside(principal=principal.name)
+            if found.at <= before and (wanted is None or found.session_id in wanted)
+        ]
 
     async def _forget(self, session_id: str) -> StoreError | None:
         done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
@@ -217,9 +234,9 @@ class StoredEndpoints:
         return await done
 
     async def _forget_all(
-        self, principal: Principal, store: RunningStore, asked: PruneRequest, going: Iterable[Summary]
+        self, store: RunningStore, going: Iterable[Summary], damaged: Iterable[SetAside]
     ) -> None:
-        """Delete sessions, and what was set aside as damaged before the same time.
+        """Delete sessions, and what was set aside as damaged.
 
         Raises:
             StoreError: If the store fails; what was deleted by then is gone.
@@ -228,11 +245,7 @@ class StoredEndpoints:
         for error in await asyncio.gather(*waiting):
             if error is not None:
                 raise error
-        if asked.older_than_s is not None or asked.sessions is None:
-            older_than_s = asked.older_than_s
-            if older_than_s is None:
-                older_than_s = self._shell.limits.retention_s
-            await store.forget_damaged(time.time() - older_than_s, principal=principal.name)
+        await store.forget_set_aside([found.key for found in damaged])
 
 
 class _BackupResponse(StreamingResponse):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -17,6 +19,7 @@ import anyio.to_thread
 import pytest
 
 from streamctx.client.client import connect
+from streamctx.engine.base import Damaged
 from streamctx.engine.sqlite import SqliteStore
 from tests.cli.running import Home, RunningServer
 from tests.engine.samples import record
@@ -258,6 +261,44 @@ class TestBothWays:
         assert stat.S_IMODE((copy / "store.db").stat().st_mode) == 0o600
         assert listed(home, "--data", str(copy)) == [session_id]
         assert sorted(path.name for path in store_of(home).iterdir() if "backup" in path.name) == []
+
+
+@pytest.fixture
+def damaged_id(home: Home, session_id: str) -> str:
+    """The only session in the store of a home, which was set aside."""
+    with contextlib.closing(sqlite3.connect(store_of(home) / "store.db")) as connection, connection:
+        connection.execute("UPDATE journal SET payload = x'00'")
+    store = SqliteStore.open(store_of(home))
+    assert isinstance(store.load(session_id), Damaged)
+    store.close()
+    return session_id
+
+
+@pytest.mark.parametrize("is_served", [True, False], ids=["server", "file"])
+def test_what_was_set_aside_is_listed_and_deleted_only_if_one_is_sure(
+    home: Home, damaged_id: str, is_served: bool
+) -> None:
+    with home.serve() if is_served else contextlib.nullcontext():
+        where = [] if is_served else ["--data", str(store_of(home))]
+        assert " damaged " in home.run("sessions", *where).stdout
+        [told] = json.loads(home.run("sessions", "--json", *where).stdout)
+        assert (told["session"], told["state"]) == (damaged_id, "damaged")
+        tried = home.run("sessions", "prune", "--all", "--dry-run")
+        assert f"  {damaged_id[:8]}  damaged (" in tried.stdout
+        assert "1 session would be deleted from " in tried.stdout
+        assert tried.stdout.endswith(" B, 1 of them damaged.\n")
+        refused = home.run("sessions", "prune", "--all")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "Nothing to delete" in home.run("sessions", "prune").stdout
+        exported = home.run("sessions", "export", damaged_id, "-o", str(home.path / "out"))
+        assert (exported.returncode, exported.stdout) == (1, "")
+        assert "is damaged and was set aside" in exported.stderr
+        done = home.run("sessions", "prune", damaged_id[:8], "--yes", "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        pruned = json.loads(done.stdout)
+        assert (pruned["sessions"], pruned["damaged"], pruned["left_out"]) == ([], [told], [])
+        again = home.run("sessions", "prune", "--all", "--json")
+        assert json.loads(again.stdout)["damaged"] == []
 
 
 def test_a_connected_session_is_not_pruned(home: Home) -> None:

@@ -184,8 +184,19 @@ async def test_a_session_whose_rows_were_damaged_is_gone_once_and_then_unknown(t
         answer = await after.ask(f"/v1/sessions/{session_id}")
         assert (answer.status, answer.code) == (410, "damaged")
         assert (await after.ask(f"/v1/sessions/{session_id}")).status == 404
+        [damaged] = (await after.ask("/v1/sessions?stored=true")).json["damaged"]
+        assert (damaged["session"], damaged["state"]) == (session_id, "damaged")
+        assert damaged["reason"]
+        assert 0 < damaged["set_aside"] <= time.time()
+        assert damaged["stored_bytes"] > 0
+        assert "damaged" not in (await after.ask("/v1/sessions")).json
+        other = (await after.prune(older_than_s=0, sessions=["other"])).json
+        assert (other["damaged"], other["left_out"]) == ([], ["other"])
+        assert (await after.prune(older_than_s=3600)).json["damaged"] == []
         # What was set aside goes with what is old.
-        assert (await after.prune(older_than_s=0)).status == 200
+        assert (await after.prune(older_than_s=0, dry_run=True)).json["damaged"] == [damaged]
+        assert (await after.prune(sessions=[session_id])).json["damaged"] == [damaged]
+        assert (await after.ask("/v1/sessions?stored=true")).json["damaged"] == []
     database = sqlite3.connect(tmp_path / "data" / "store.db")
     assert database.execute("SELECT count(*) FROM quarantine").fetchone() == (0,)
     database.close()

@@ -125,6 +125,32 @@ def test_pruning_deletes_what_was_set_aside_before(tmp_path: Path, clock: Clock)
         assert _rows(tmp_path / "data", f"SELECT * FROM {table}") == []
 
 
+def test_what_was_set_aside_is_told_and_deleted_one_by_one(tmp_path: Path, clock: Clock) -> None:
+    store = SqliteStore.open(tmp_path / "data", clock=clock)
+    sizes = []
+    for owner in ("anna", "ben"):
+        _fill(store, owner, owner)
+        sizes.append(store.summaries()[-1].stored_bytes)
+    store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "data" / "store.db")) as connection, connection:
+        connection.execute("UPDATE sessions SET digest = digest + 1")
+    store = SqliteStore.open(tmp_path / "data", clock=clock)
+    assert store.set_aside() == []
+    for owner in ("anna", "ben"):
+        store.load(owner)
+    anna, ben = store.set_aside()
+    assert (anna.session_id, anna.principal, anna.at) == ("anna", "anna", clock.now)
+    assert anna.reason == "the record does not fit its check"
+    assert 0 < anna.stored_bytes <= sizes[0]
+    assert store.set_aside("ben") == [ben]
+    store.forget_set_aside([ben.key, 99])
+    assert store.set_aside() == [anna]
+    store.forget_set_aside([anna.key])
+    store.close()
+    for table in ("quarantine", "journal", "snapshots", "documents", "sessions"):
+        assert _rows(tmp_path / "data", f"SELECT * FROM {table}") == []
+
+
 def test_an_exported_session_can_be_imported_elsewhere(store: SqliteStore, other: SqliteStore) -> None:
     _fill(store)
     assert other.import_session(_exported(store)) == "s1"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 
-from streamctx.engine.base import StoreError
-from streamctx.engine.sqlite import journal, snapshots
+from streamctx.engine.base import SetAside, StoreError
+from streamctx.engine.sqlite import quarantine
 from streamctx.engine.sqlite.archive import Exported, ImportRefused, from_bytes, to_bytes
 from streamctx.engine.sqlite.backup import backup
 from streamctx.engine.sqlite.checks import Damage
@@ -49,8 +49,18 @@ class Management:
         for start in range(0, len(old), _PRUNE_COUNT):
             some = old[start : start + _PRUNE_COUNT]
             self._upkeep.transact(functools.partial(self._forget, some))
-        self._upkeep.transact(lambda: self._forget_quarantined(before, principal))
+        self.forget_set_aside([found.key for found in self.set_aside(principal) if found.at < before])
         return len(old)
+
+    def set_aside(self, principal: str | None) -> list[SetAside]:
+        """Tell what was set aside; see `SqliteStore.set_aside`."""
+        return quarantine.read_all(self._database, principal=principal)
+
+    def forget_set_aside(self, keys: Iterable[int]) -> None:
+        """Delete what was set aside; see `SqliteStore.forget_set_aside`."""
+        for key in keys:
+            # One a transaction: each reads the whole journal.
+            self._upkeep.transact(functools.partial(quarantine.delete, self._database, key))
 
     def export(self, entry: Entry) -> bytes:
         """Encode a session; see `SqliteStore.export`."""
@@ -83,15 +93,6 @@ class Management:
     def _forget(self, entries: list[Entry]) -> None:
         for entry in entries:
             self._writer.forget(entry)
-
-    def _forget_quarantined(self, before: float, principal: str | None) -> None:
-        rows = self._database.execute(
-            "DELETE FROM quarantine WHERE at < ?1 AND (?2 IS NULL OR principal = ?2) RETURNING key",
-            (round(before * 1000), principal),
-        )
-        for (key,) in rows:
-            journal.delete_rows(self._database, key=key)
-            snapshots.delete_all(self._database, key)
 
     def _demand_same(self, entry: Entry, exported: Exported) -> None:
         try:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from streamctx.core.session.stored import JournalBatch, SessionRecord, SessionState, StoredSession
-from streamctx.engine.base import Damaged, History, StoreError, Summary
+from streamctx.engine.base import Damaged, History, SetAside, StoreError, Summary
 from streamctx.engine.sqlite import journal, opening, place
 from streamctx.engine.sqlite.codec import encode_batch
 from streamctx.engine.sqlite.counters import StoreCounters
@@ -277,6 +277,22 @@ class SqliteStore:
         return self._deletion(
             lambda: self._management.prune(before, principal=principal, is_live=is_live, count_max=count_max)
         )
+
+    def set_aside(self, principal: str | None = None) -> list[SetAside]:
+        """What was set aside as damaged, the oldest first; of one owner, or of all.
+
+        Raises:
+            StoreError: If the file fails.
+        """
+        return self._guarded(lambda: self._management.set_aside(principal))
+
+    def forget_set_aside(self, keys: Iterable[int]) -> None:
+        """Delete some of what was set aside, by their `SetAside.key`.
+
+        Raises:
+            StoreError: If not all of it is gone.
+        """
+        self._deletion(lambda: self._management.forget_set_aside(keys))
 
     def export(self, session_id: str) -> bytes | None:
         """Give a session as bytes that `import_session` takes, without what resumes it.
