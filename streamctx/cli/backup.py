@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from streamctx.cli.output import echo_json, printable
+from streamctx.cli.path_option import PathOption
 from streamctx.cli.sessions import bytes_text, data_option
 from streamctx.cli.target import target_options
 
@@ -14,7 +15,7 @@ __all__ = ["command"]
 
 
 @click.command(name="backup", short_help="Copy all that is stored into a file.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PathOption())
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @target_options
 @data_option

@@ -10,6 +10,7 @@ import click
 
 from streamctx import __version__
 from streamctx.cli.output import printable, styled
+from streamctx.cli.path_option import PathOption
 
 if TYPE_CHECKING:
     from streamctx.cli.rerun import Difference, TracedFrame
@@ -23,7 +24,7 @@ def command() -> None:
 
 
 @command.command(name="rerun")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=PathOption(dir_okay=False))
 @click.option("--trace", is_flag=True, help="Print every frame, decoded. It shows document text and secrets.")
 def rerun(file: Path, *, trace: bool) -> None:
     """Feed a log of `streamctx serve --debug-log` to a fresh server's core, and compare what it sends.

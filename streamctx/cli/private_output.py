@@ -24,8 +24,14 @@ def new_file(path: Path, *, force: bool) -> Iterator[Path]:
         force: Whether a file that is there already is replaced.
 
     Raises:
-        ConfigurationError: If a file is there, before or after the block.
+        ConfigurationError: If a file is there, before or after the block; if a store is in that directory,
+            whatever `force` says; or if there is no such directory.
     """
+    from streamctx.engine.sqlite.place import demand_elsewhere
+
+    demand_elsewhere(path)
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"{path} cannot be made: there is no directory {path.parent}")
     if path.exists() and not force:
         raise _in_the_way(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

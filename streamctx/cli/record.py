@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from streamctx.cli.path_option import PathOption
 from streamctx.cli.target import NoServerError, find_target, target_options
 from streamctx.errors import ConfigurationError, StreamctxError
 
@@ -18,7 +19,7 @@ __all__ = ["command"]
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathOption(dir_okay=False),
     required=True,
     help="The recording, a new file of JSON Lines.",
 )
@@ -47,7 +48,9 @@ def command(
     from streamctx.cli.followed_file import followed_files
     from streamctx.cli.recorder import record
     from streamctx.cli.tasks import run_async
+    from streamctx.engine.sqlite.place import demand_elsewhere
 
+    demand_elsewhere(output)
     files = followed_files(uris)
     if any(file.path == output.absolute() for file in files):
         raise ConfigurationError(f"{output} is both followed and written; name another output")

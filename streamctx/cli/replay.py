@@ -14,6 +14,7 @@ import anyio
 import click
 
 from streamctx.cli.output import echo_json, printable, styled
+from streamctx.cli.path_option import PathOption
 from streamctx.cli.rest import get_json
 from streamctx.cli.target import NoServerError, Target, find_target, target_options
 from streamctx.vocabulary import DigestAlgorithm, Encoding, Unit
@@ -32,7 +33,7 @@ R = TypeVar("R")
 
 
 @click.command(name="replay", short_help="Play a recording into a server.")
-@click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("trace", type=PathOption(exists=True, dir_okay=False))
 @target_options
 @click.option(
     "--encoding",

@@ -16,6 +16,7 @@ import click
 
 from streamctx import __version__
 from streamctx.cli.output import styled
+from streamctx.cli.path_option import PathOption
 from streamctx.errors import ConfigurationError
 from streamctx.limits import DEFAULT_LIMITS
 
@@ -28,7 +29,7 @@ __all__ = ["DEFAULT_PORT", "command"]
 
 DEFAULT_PORT = 8787
 
-_PATH = click.Path(path_type=Path)
+_PATH = PathOption()
 
 
 @click.command(name="serve", short_help="Run the server.")
@@ -179,11 +180,14 @@ def _configured(make: Callable[..., ServerConfig], **settings: object) -> Server
 
 
 def _serve(config: ServerConfig, debug_log: Path | None, *, debug_log_bytes_max: int) -> None:
+    from streamctx.engine.sqlite.place import demand_elsewhere
     from streamctx.server.embedding import OWNER, hub_for
     from streamctx.server.serve import run
     from streamctx.server.store import open_engine, served_store
     from streamctx.server.tokens import resolve_token
 
+    if config.ready_file is not None:
+        demand_elsewhere(config.ready_file)
     announce = functools.partial(_announce, config=config)
     if debug_log is None:
         try:
@@ -193,6 +197,7 @@ def _serve(config: ServerConfig, debug_log: Path | None, *, debug_log_bytes_max:
             raise ConfigurationError(f"{error} ({hint})") from error
         run(hub_for(config, engine), config, store=served_store(engine, config), on_ready=announce)
         return
+    demand_elsewhere(debug_log)
     if config.is_stored:
         raise ConfigurationError("--debug-log records a server in memory alone: give --ephemeral too")
     from streamctx.hub.recorder import RecordingHub

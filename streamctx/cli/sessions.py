@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from streamctx.cli.output import age_text, echo_json, echo_table, printable
+from streamctx.cli.path_option import PathOption
 from streamctx.cli.target import find_target, target_options
 from streamctx.errors import ConfigurationError
 
@@ -40,7 +41,7 @@ def data_option(function: F) -> F:
     """Give a command the option `--data`."""
     return click.option(
         "--data",
-        type=click.Path(path_type=Path),
+        type=PathOption(),
         metavar="DIR",
         help="Look into the store in DIR, without a server.",
     )(function)
@@ -149,9 +150,7 @@ def _prune(
 
 @command.command(name="export", short_help="Write a stored session into a file.", context_settings=_IDS)
 @click.argument("session")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Where to."
-)
+@click.option("-o", "--output", type=PathOption(), required=True, metavar="FILE", help="Where to.")
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @target_options
 @data_option

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from streamctx.cli.path_option import PathOption
 from streamctx.discovery import ServerRecord, list_servers
 from streamctx.errors import ConfigurationError, StreamctxError
 from streamctx.server.tokens import read_token
@@ -56,7 +57,7 @@ def target_options(function: F) -> F:
         "--token-file",
         envvar="STREAMCTX_TOKEN_FILE",
         show_envvar=True,
-        type=click.Path(path_type=Path),
+        type=PathOption(),
         help="File with the server's token. STREAMCTX_TOKEN can hold the token itself.",
     )
     return url(token_file(function))

@@ -267,8 +267,10 @@ def find_by_prefix(sessions: Sequence[SessionView], prefix: str) -> SessionView:
     """The one session whose id begins so; one that is damaged only if no sound one has its id.
 
     Raises:
-        NotFound: If there is none, or more than one.
+        NotFound: If there is none, or more than one; and if nothing is given, which every id begins with.
     """
+    if not prefix:
+        raise NotFound("the beginning of an id is empty; `streamctx sessions` lists them")
     sound = {session.session: session for session in sorted(sessions, key=lambda each: not each.is_damaged)}
     found = [session for session in sound.values() if session.session.startswith(prefix)]
     exact = [session for session in found if session.session == prefix]
@@ -295,8 +297,10 @@ def find_document(session: SessionView, name: str) -> DocumentHead:
     """The one document of that alias, URI, or end of a URI such as a file name.
 
     Raises:
-        NotFound: If there is none, or more than one.
+        NotFound: If there is none, or more than one; and if nothing is given.
     """
+    if not name:
+        raise NotFound("the name of a document is empty; `streamctx show` lists them")
     documents = session.documents
     for found in (
         [document for document in documents if str(document.document) == name],

@@ -238,6 +238,11 @@ def _make_private_directory(path: Path) -> None:
         raise ConfigurationError(
             f"outbox: directory {path}: {error.strerror}; a directory of ours is needed"
         ) from error
+    # As a server names it (`streamctx.engine.sqlite.place`, which a client does not load).
+    if os.path.lexists(path / "store.db"):
+        raise ConfigurationError(
+            f"outbox: directory {path} is the data directory of a server (with a store.db); name another one"
+        )
     if _IS_WINDOWS:
         return
     # The sticky bit (as on /tmp) keeps others from replacing our files.

@@ -52,3 +52,24 @@ def test_what_is_there_stays_unless_forced(tmp_path: Path, is_early: bool) -> No
     with new_file(path, force=True) as temporary:
         temporary.write_text("new")
     assert path.read_text() == "new"
+
+
+@pytest.mark.parametrize("name", ["store.db", "store.db-wal", "ballast", "new"])
+@pytest.mark.parametrize("force", [True, False])
+def test_nothing_is_written_where_a_store_lies(tmp_path: Path, name: str, force: bool) -> None:
+    (tmp_path / "store.db").write_text("store")
+    for directory in (tmp_path, tmp_path / "sub" / ".."):
+        (tmp_path / "sub").mkdir(exist_ok=True)
+        with (
+            pytest.raises(ConfigurationError, match="is in a data directory"),
+            new_file(directory / name, force=force),
+        ):
+            raise AssertionError
+    assert (tmp_path / "store.db").read_text() == "store"
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "out"
+    with pytest.raises(ConfigurationError) as raised, new_file(path, force=False):
+        raise AssertionError
+    assert str(raised.value) == f"{path} cannot be made: there is no directory {tmp_path / 'gone'}"

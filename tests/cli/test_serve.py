@@ -146,3 +146,22 @@ def test_debug_log_stops_at_its_bound_with_a_warning(home: Home) -> None:
     assert "the debug log ends here: it has reached 1 MB" in server.errors
     assert log.stat().st_size <= 1_000_000
     assert home.run("debug", "rerun", str(log)).returncode == 0
+
+
+@pytest.mark.parametrize("option", ["--data", "--ready-file", "--token-file", "--uds"])
+def test_an_empty_path_is_refused(home: Home, option: str) -> None:
+    result = home.run("serve", "--port", "0", option, "")
+    assert result.returncode == 2
+    assert "the path is empty" in result.stderr
+
+
+def test_no_file_is_written_into_a_data_directory(home: Home) -> None:
+    with home.serve():
+        pass
+    store = home.path / "state" / "streamctx" / "data" / "store.db"
+    before = store.read_bytes()
+    for option, more in (("--ready-file", []), ("--debug-log", ["--ephemeral"])):
+        result = home.run("serve", "--port", "0", *more, option, str(store))
+        assert result.returncode == 2
+        assert f"{store} is in a data directory" in result.stderr
+    assert store.read_bytes() == before

@@ -245,6 +245,20 @@ class TestBothWays:
             assert file.read_bytes() != b"mine"
             assert [path.name for path in home.path.iterdir() if path.name.startswith(".there")] == []
 
+    def test_no_store_is_overwritten(self, home: Home, session_id: str) -> None:
+        for name in ("store.db", "store.db-wal", "new"):
+            file = store_of(home) / name
+            for command in (["sessions", "export", session_id[:8], "-o", str(file)], ["backup", str(file)]):
+                result = home.run(*command, "--force")
+                assert (result.returncode, result.stdout) == (2, "")
+                assert f"{file} is in a data directory" in result.stderr
+
+    def test_nothing_is_the_beginning_of_no_id(self, home: Home, session_id: str) -> None:
+        for command in (["prune", "", "--yes"], ["export", "", "-o", str(home.path / "out")]):
+            result = home.run("sessions", *command)
+            assert (result.returncode, result.stdout) == (1, "")
+            assert "the beginning of an id is empty" in result.stderr
+
     def test_a_failed_export_leaves_nothing(self, home: Home) -> None:
         file = home.path / "out"
         result = home.run("sessions", "export", "nothing", "-o", str(file))

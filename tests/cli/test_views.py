@@ -52,7 +52,9 @@ def test_session_is_found_by_the_beginning_of_its_id() -> None:
     assert find_by_prefix([session("ab"), ONE], "ab").session == "ab"
 
 
-@pytest.mark.parametrize(("prefix", "message"), [("abc", "2 sessions begin"), ("x", "no session begins")])
+@pytest.mark.parametrize(
+    ("prefix", "message"), [("", "is empty"), ("abc", "2 sessions begin"), ("x", "no session begins")]
+)
 def test_doubtful_beginning_is_refused(prefix: str, message: str) -> None:
     with pytest.raises(NotFound, match=message):
         find_by_prefix([ONE, OTHER], prefix)

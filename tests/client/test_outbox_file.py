@@ -171,3 +171,10 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="a directory of ours is needed"):
         OutboxFile(tmp_path / "file", fsync=False)
+
+
+def test_the_data_directory_of_a_server_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store.db").touch()
+    with pytest.raises(ConfigurationError, match="is the data directory of a server"):
+        OutboxFile(tmp_path, fsync=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["store.db"]

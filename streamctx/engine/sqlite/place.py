@@ -8,7 +8,7 @@ from pathlib import Path
 
 from streamctx.errors import ConfigurationError
 
-__all__ = ["FILE_NAME", "prepare", "sync_directory"]
+__all__ = ["FILE_NAME", "demand_elsewhere", "prepare", "sync_directory"]
 
 FILE_NAME = "store.db"
 
@@ -71,6 +71,22 @@ def prepare(directory: Path, *, mounts: Path = _MOUNTS) -> Path:
             f"the data directory {directory} cannot be used ({error.strerror}): name another one"
         ) from error
     return path
+
+
+def demand_elsewhere(path: Path) -> None:
+    """Refuse to write a file where a store lies.
+
+    A server goes on to write into a file that has lost its name, and acknowledges what nobody will find.
+
+    Raises:
+        ConfigurationError: If the directory of the file holds a store.
+    """
+    directory = path.parent
+    if os.path.lexists(directory / FILE_NAME):
+        raise ConfigurationError(
+            f"{path} is in a data directory, where only the store itself writes "
+            f"({directory / FILE_NAME} is there): name a file elsewhere"
+        )
 
 
 def sync_directory(directory: Path) -> None:
