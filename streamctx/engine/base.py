@@ -139,7 +139,7 @@ class Engine(Protocol):
     def snapshot(self, session_id: str, epoch: str, state: SessionState, done: Done) -> None:
         """Store the state after all batches appended so far; then what it replaces may be deleted.
 
-        What `tail` may still be asked for is kept.
+        What `tail` may still be asked for is kept; the rest may go at any time after.
         """
 
     def load(self, session_id: str, done: Callable[[Loaded], None]) -> None:

@@ -91,15 +91,9 @@ class MemoryEngine:
         if stored is None:
             done(_refusal(session_id, epoch))
             return
-        now = stored.changed = self._clock()
-        stored.states.append((now, stored.dropped + len(stored.batches), state))
-        while len(stored.states) > 1 and stored.states[1][0] <= now - self._history_s:
-            del stored.states[0]
-        # What comes before the oldest state can be reached from nowhere, once the history begins with it.
-        first_at, covered, _ = stored.states[0]
-        if first_at <= now - self._history_s:
-            del stored.batches[: covered - stored.dropped]
-            stored.dropped = covered
+        stored.changed = self._clock()
+        stored.states.append((stored.changed, stored.dropped + len(stored.batches), state))
+        self._trim(stored)
         done(None)
 
     def load(self, session_id: str, done: Callable[[Loaded], None]) -> None:
@@ -119,6 +113,7 @@ class MemoryEngine:
         if stored is None:
             done(None)
             return
+        self._trim(stored)
         covered, state = stored.dropped, None
         for at, state_covered, candidate in stored.states:
             if at <= since or (state is None and state_covered <= stored.dropped):
@@ -150,6 +145,18 @@ class MemoryEngine:
     def summaries(self) -> Sequence[Summary]:
         """All sessions."""
         return [summary for session_id in self._sessions if (summary := self.summary(session_id))]
+
+    def _trim(self, stored: _Stored) -> None:
+        now = self._clock()
+        while len(stored.states) > 1 and stored.states[1][0] <= now - self._history_s:
+            del stored.states[0]
+        if not stored.states:
+            return
+        # What comes before the oldest state can be reached from nowhere, once the history begins with it.
+        first_at, covered, _ = stored.states[0]
+        if first_at <= now - self._history_s:
+            del stored.batches[: covered - stored.dropped]
+            stored.dropped = covered
 
     def _stored(self, session_id: str, epoch: str) -> _Stored | None:
         stored = self._sessions.get(session_id)

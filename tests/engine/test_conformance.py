@@ -278,7 +278,7 @@ async def test_a_tail_begins_with_the_newest_state_before_its_time(
         (HISTORY_S, 7),
     ],
 )
-async def test_what_is_older_than_the_history_goes_with_the_next_snapshot(
+async def test_what_is_older_than_the_history_goes(
     calls: Calls, clock: Clock, later: float, stop: int | None
 ) -> None:
     start = clock.now

@@ -183,6 +183,17 @@ def test_a_snapshot_is_due_by_rows_or_by_bytes(store: SqliteStore) -> None:
     assert not store.is_snapshot_due("s1")
     store.write([_append("s1", 1)])
     assert store.is_snapshot_due("s1")
+    # Small rows behind a large state ask for it once they are a fourth of it, or very many.
+    store.snapshot("s1", "e1", state(6, document(1, "x" * (2 << 20))))
+    store.write([_append("s1", 1)] * 4096)
+    assert not store.is_snapshot_due("s1")
+    store.append("s1", "e1", batch(4, "x" * (1 << 19)))
+    assert store.is_snapshot_due("s1")
+    store.snapshot("s1", "e1", state(6, document(1, "x" * (32 << 20))))
+    for _ in range(16):
+        assert not store.is_snapshot_due("s1")
+        store.write([_append("s1", 3)] * 4096)
+    assert store.is_snapshot_due("s1")
     store.fence(record("s2"))
     store.append("s2", "e1", batch(4, "x" * (1 << 20)))
     assert store.is_snapshot_due("s2")
@@ -236,6 +247,64 @@ def test_an_owner_may_store_up_to_the_quota(tmp_path: Path) -> None:
     # What is deleted counts no more.
     store.forget("s1")
     store.fence(record("s3"))
+    store.close()
+
+
+def _filled_by_snapshots(path: Path, clock: Clock) -> SqliteStore:
+    """A store whose owner is at the quota, by snapshots that are as old as one another."""
+    store = SqliteStore.open(path, clock=clock, history_s=100.0, principal_bytes_max=100_000)
+    store.fence(record())
+    with pytest.raises(StoreError, match="quota"):
+        for number in range(1, 1000, 2):
+            store.append("s1", "e1", batch(4, f"{number}" + "x" * 10_000))
+            store.snapshot("s1", "e1", state(number, document(1, f"{number}" + "x" * 10_000)))
+    return store
+
+
+def test_an_owner_at_the_quota_has_room_again_when_the_history_has_passed(
+    tmp_path: Path, clock: Clock
+) -> None:
+    store = _filled_by_snapshots(tmp_path, clock)
+    _keep_up(store)
+    clock.now += 99
+    _keep_up(store)
+    assert store.summaries()[0].stored_bytes > 80_000
+    clock.now += 2
+    _keep_up(store)
+    assert store.summaries()[0].stored_bytes < 30_000
+    content(store)
+    store.append("s1", "e1", batch(1))
+    store.close()
+
+
+def test_what_has_become_old_while_no_server_ran_goes_at_the_start(tmp_path: Path, clock: Clock) -> None:
+    _filled_by_snapshots(tmp_path, clock).close()
+    clock.now += 101
+    store = SqliteStore.open(tmp_path, clock=clock, history_s=100.0, principal_bytes_max=100_000)
+    _keep_up(store)
+    assert store.summaries()[0].stored_bytes < 30_000
+    store.append("s1", "e1", batch(1))
+    store.close()
+
+
+def test_a_stored_session_can_be_attached_to_at_the_quota(tmp_path: Path, clock: Clock) -> None:
+    store = _filled_by_snapshots(tmp_path, clock)
+    content(store)
+    store.fence(record(attempt=1 << 40, lease=1 << 40))
+    store.fence(record(epoch="e2"))
+    store.append("s1", "e2", batch(1))
+    store.close()
+
+
+def test_a_snapshot_is_charged_before_it_is_stored_unless_as_much_goes_for_it(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path, principal_bytes_max=100_000)
+    store.fence(record())
+    store.append("s1", "e1", batch(1))
+    with pytest.raises(StoreError, match="quota"):
+        store.snapshot("s1", "e1", state(3, document(1, "x" * 100_000)))
+    store.load("s1")
+    store.append("s1", "e1", batch(4, "x" * 90_000))
+    store.snapshot("s1", "e1", state(6, document(1, "x" * 90_000)))
     store.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +14,7 @@ from streamctx.engine.sqlite.checks import Damage, content_check, row_check
 from streamctx.engine.sqlite.library import Database
 from streamctx.engine.sqlite.sessions import Entry
 
-__all__ = ["Mark", "delete_all", "marks", "read_state", "trim", "write_state"]
+__all__ = ["Mark", "Prepared", "delete_all", "marks", "prepare", "read_state", "trim", "write_state"]
 
 
 class _DocumentRow(NamedTuple):
@@ -42,33 +43,50 @@ _MARKS = (
 _DELETE_COUNT = 500
 
 
-def write_state(database: Database, entry: Entry, state: SessionState, *, at: int) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A state as bytes: each document is a row that is stored already, or what is to be one."""
+
+    documents: tuple[_DocumentRow | bytes, ...]
+    own: bytes
+
+    @property
+    def added_bytes(self) -> int:
+        """What it takes to store it, but for the list of its documents."""
+        return len(self.own) + sum(len(item) for item in self.documents if isinstance(item, bytes))
+
+
+def prepare(database: Database, key: int, state: SessionState) -> Prepared:
+    """Encode a session's state, and find what of it the newest snapshot holds already."""
+    before = _documents_of_newest(database, key)
+    documents = []
+    for document in state.documents:
+        content = msgspec.msgpack.encode(document)
+        documents.append(_equal_row(database, before, content) or content)
+    return Prepared(tuple(documents), msgspec.msgpack.encode(msgspec.structs.replace(state, documents=())))
+
+
+def write_state(database: Database, entry: Entry, prepared: Prepared, *, at: int) -> tuple[int, int]:
     """Store a session's state at the end of its chain.
 
     Returns:
         The bytes of the snapshot with all its documents, and those of them that were not stored before.
     """
-    before = _documents_of_newest(database, entry.key)
-    total = added = 0
-    rows = []
-    for document in state.documents:
-        content = msgspec.msgpack.encode(document)
-        row = _equal_row(database, before, content)
-        if row is None:
-            row = _write_document(database, entry.key, content)
-            added += len(content)
-        rows.append(row)
-        total += len(content)
-    listed = msgspec.msgpack.encode(rows)
-    content = msgspec.msgpack.encode(msgspec.structs.replace(state, documents=()))
+    rows = [
+        _write_document(database, entry.key, item) if isinstance(item, bytes) else item
+        for item in prepared.documents
+    ]
+    listed, content = msgspec.msgpack.encode(rows), prepared.own
     mark = Mark(0, entry.head_row, entry.head_count, entry.head_bytes, at)
     database.execute(
         "INSERT INTO snapshots (session, head_row, head_count, head_bytes, at, digest, documents, state) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (entry.key, *mark[1:], _digest(entry.key, mark, listed, content), listed, content),
     )
-    own = len(listed) + len(content)
-    return total + own, added + own
+    return (
+        sum(row.byte_count for row in rows) + len(listed) + len(content),
+        prepared.added_bytes + len(listed),
+    )
 
 
 def marks(database: Database, key: int) -> list[Mark]:

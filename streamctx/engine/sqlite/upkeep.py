@@ -5,7 +5,9 @@ Each call does one small step, so that what waits to be stored waits for no more
 
 from __future__ import annotations
 
+import heapq
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -86,6 +88,9 @@ class Upkeep:
         self._garbage_rows = _read_garbage(database)
         self._garbage_rows_at_start = 0
         self._is_sweep_due = self._has_enough_garbage()
+        # When something of a session becomes older than its history, in ms since 1970; each session once.
+        self._trims: list[tuple[int, str]] = []
+        self._trims_of: set[str] = set()
 
     def step(self, *, is_idle: bool, is_wanted: Callable[[], bool] = lambda: False) -> bool:
         """Do one piece of what is due.
@@ -97,11 +102,11 @@ class Upkeep:
         Returns:
             Whether anything was done, so that asking again may do more.
         """
-        if self._writer.has_new_snapshots:
-            self._trim_next()
-        elif self._writer.log_bytes >= self._thresholds.checkpoint_bytes or (
-            is_idle and self._writer.log_bytes
-        ):
+        if self._writer.log_bytes >= self._thresholds.checkpoint_bytes:
+            self.checkpoint()
+        elif (session_id := self._next_to_trim()) is not None:
+            self._trim_session(session_id)
+        elif is_idle and self._writer.log_bytes:
             self.checkpoint()
         elif self._sessions.next_row - 1 - self._sessions.scanned >= self._thresholds.flush_rows:
             self.flush()
@@ -145,19 +150,35 @@ class Upkeep:
         self._sessions.flush()
         self._database.execute("UPDATE meta SET value = 0 WHERE name = 'is_open'")
 
-    def _trim_next(self) -> None:
-        session_id = next(iter(self._writer.has_new_snapshots))
+    def _next_to_trim(self) -> str | None:
+        # At its time, not with the next snapshot: an owner at the quota would never get one.
+        while self._trims and self._trims[0][0] <= self._clock() * 1000:
+            _, session_id = heapq.heappop(self._trims)
+            self._trims_of.discard(session_id)
+            self._writer.has_new_snapshots[session_id] = None
+        return next(iter(self._writer.has_new_snapshots), None)
+
+    def _trim_session(self, session_id: str) -> None:
         entry = self._sessions.get(session_id)
         try:
             if entry is not None:
                 self._trim(entry)
+                self._trim_later(entry)
         except Damage as damage:
             # The next load finds it; until then what is there stays there.
             _LOG.error("session %s: old snapshots cannot be deleted: %s", session_id, damage)
         del self._writer.has_new_snapshots[session_id]
 
+    def _trim_later(self, entry: Entry) -> None:
+        marks = snapshots.marks(self._database, entry.key)
+        if marks and marks[0].head_row <= entry.keep_row:
+            del marks[0]
+        if marks and entry.id not in self._trims_of:
+            heapq.heappush(self._trims, (marks[0].at + self._history_ms, entry.id))
+            self._trims_of.add(entry.id)
+
     def _trim(self, entry: Entry) -> None:
-        horizon = round(self._clock() * 1000) - self._history_ms
+        horizon = math.floor(self._clock() * 1000) - self._history_ms
         marks = snapshots.marks(self._database, entry.key)
         first = 0
         while first + 1 < len(marks) and marks[first + 1].at <= horizon:

@@ -23,6 +23,8 @@ __all__ = ["Append", "Fence", "Forget", "Refused", "Snapshot", "Write", "Writer"
 
 # Before sessions that have been deleted since are taken out of those that have failed.
 _FAILED_MAX = 1000
+# A record of up to so many bytes is taken at the quota, if its session is stored. They take some hundred.
+_FREE_RECORD_BYTES = 1 << 16
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -93,10 +95,13 @@ class Writer:
         self._clock = clock
         self._failed: dict[str, StoreError] = {}
         self._rows: list[Value] = []
-        self.has_new_snapshots: dict[str, None] = {}
-        """Sessions that have got a snapshot, so that older ones may be deleted.
+        self.has_new_snapshots: dict[str, None] = {
+            entry.id: None for entry in sessions.all() if entry.snapshots_bytes
+        }
+        """Sessions of which something may be deleted, now or later: they have got a snapshot, or had one at
+        the start.
 
-        Who does that takes them out.
+        Who looks at them takes them out.
         """
         self.log_bytes = 0
         """A guess of what was added to SQLite's log. Who copies the log into the file sets it to 0."""
@@ -195,7 +200,13 @@ class Writer:
         is_new = entry is None or entry.epoch != record.epoch
         if is_new:
             self.clear(record.session_id)
-        refusal = self._refusal(record.session_id, record.principal, len(content))
+        # Whoever has a session can attach to it, at the quota too: a small record takes the place of another.
+        is_free = entry is not None and len(content) <= _FREE_RECORD_BYTES
+        refusal = (
+            self._failed.get(record.session_id)
+            if is_free
+            else self._refusal(record.session_id, record.principal, len(content))
+        )
         if refusal is not None:
             return refusal
         if entry is not None and entry.damage is not None and not is_new:
@@ -211,17 +222,20 @@ class Writer:
     def _snapshot(self, entry: Entry | None, operation: Snapshot, now: int) -> StoreError | None:
         if entry is None or entry.epoch != operation.epoch or entry.damage is not None:
             return _no_record(operation.session_id, operation.epoch)
-        refusal = self._refusal(entry.id, entry.principal, 0)
+        prepared = snapshots.prepare(self._database, entry.key, operation.state)
+        # A snapshot that will let as much go as it adds is what brings its owner back below the quota.
+        gain_bytes = min(prepared.added_bytes, entry.stored_bytes - entry.record_bytes)
+        refusal = self._refusal(entry.id, entry.principal, prepared.added_bytes - gain_bytes)
         if refusal is not None:
             return refusal
-        self._add_snapshot(entry, operation.state, at=now)
+        self._add_snapshot(entry, prepared, at=now)
         self.has_new_snapshots[entry.id] = None
         return None
 
-    def _add_snapshot(self, entry: Entry, state: SessionState, *, at: int) -> None:
+    def _add_snapshot(self, entry: Entry, prepared: snapshots.Prepared, *, at: int) -> None:
         self._insert_rows()
         self._sessions.touch(entry)
-        total, added = snapshots.write_state(self._database, entry, state, at=at)
+        total, added = snapshots.write_state(self._database, entry, prepared, at=at)
         self._sessions.grow(entry, added)
         self._counters.snapshots += 1
         entry.snapshots_bytes += added
@@ -238,7 +252,8 @@ class Writer:
         entry = _new_entry(exported.record, now=exported.opened, run=self._run)
         self._sessions.insert(entry, content)
         if exported.state is not None:
-            self._add_snapshot(entry, exported.state, at=exported.state_at)
+            prepared = snapshots.prepare(self._database, entry.key, exported.state)
+            self._add_snapshot(entry, prepared, at=exported.state_at)
         for at, payload in exported.batches:
             self._add_row(entry, payload, at)
         self._insert_rows()
