@@ -139,6 +139,7 @@ class Restarts:
     def restored(self, session: ServerSession, stored: StoredSession) -> None:
         """A server has made a session of what was stored."""
         watch = self._watch
+        watch.principal_of.setdefault(session.session_id, stored.record.principal)
         epoch = watch.epochs.get(session.epoch)
         if epoch is None:
             return  # Its server died, or its client left, before anybody was told of it.
