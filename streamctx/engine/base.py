@@ -136,10 +136,17 @@ class Engine(Protocol):
     def is_snapshot_due(self, session_id: str) -> bool:
         """Whether so much was appended since the last snapshot that a new one would pay."""
 
-    def snapshot(self, session_id: str, epoch: str, state: SessionState, done: Done) -> None:
+    def snapshot(
+        self, session_id: str, epoch: str, state: SessionState, done: Done, *, purge: bool = False
+    ) -> None:
         """Store the state after all batches appended so far; then what it replaces may be deleted.
 
-        What `tail` may still be asked for is kept; the rest may go at any time after.
+        Args:
+            purge: For a state from which something was taken that nobody may find any more. With the same
+                stroke all that is older than it is deleted: batches, states, and what was set aside of a
+                session with that id. `tail` then begins with it. Nothing of that is left in files shortly
+                after the completion. No quota refuses it. Otherwise what `tail` may still be asked for is
+                kept, and the rest may go at any time after.
         """
 
     def load(self, session_id: str, done: Callable[[Loaded], None]) -> None:

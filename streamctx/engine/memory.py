@@ -85,13 +85,18 @@ class MemoryEngine:
         covered = stored.states[-1][1] if stored.states else 0
         return stored.dropped + len(stored.batches) - covered >= self._snapshot_batches
 
-    def snapshot(self, session_id: str, epoch: str, state: SessionState, done: Done) -> None:
-        """Store a state, and drop what is older than the history."""
+    def snapshot(
+        self, session_id: str, epoch: str, state: SessionState, done: Done, *, purge: bool = False
+    ) -> None:
+        """Store a state, and drop what is older than the history, or all that is older."""
         stored = self._stored(session_id, epoch)
         if stored is None:
             done(_refusal(session_id, epoch))
             return
         stored.changed = self._clock()
+        if purge:
+            stored.dropped += len(stored.batches)
+            stored.states, stored.batches = [], []
         stored.states.append((stored.changed, stored.dropped + len(stored.batches), state))
         self._trim(stored)
         done(None)

@@ -29,8 +29,10 @@ class Calls:
     async def _append(self, session_id: str, epoch: str, batch: JournalBatch) -> None:
         await self._write(lambda done: self.engine.append(session_id, epoch, batch, done))
 
-    async def snapshot(self, session_id: str, epoch: str, state: SessionState) -> None:
-        await self._write(lambda done: self.engine.snapshot(session_id, epoch, state, done))
+    async def snapshot(
+        self, session_id: str, epoch: str, state: SessionState, *, purge: bool = False
+    ) -> None:
+        await self._write(lambda done: self.engine.snapshot(session_id, epoch, state, done, purge=purge))
 
     async def forget(self, session_id: str) -> None:
         await self._write(lambda done: self.engine.forget(session_id, done))

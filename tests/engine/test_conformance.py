@@ -293,6 +293,31 @@ async def test_what_is_older_than_the_history_goes(
     assert loaded == StoredSession(record(), state(9), ())
 
 
+async def test_nothing_older_than_a_purge_is_kept(calls: Calls, clock: Clock) -> None:
+    await calls.fence(record("s2"))
+    await calls.append("s2", "e1", batch(1))
+    await _three_states(calls, clock)
+    await calls.snapshot("s1", "e1", state(9, document()), purge=True)
+    purged = await calls.tail("s1", 0.0)
+    assert purged == History("utf-16", "sha-256", state(9, document()), ())
+    await calls.append("s1", "e1", batch(9))
+    assert await calls.load("s1") == StoredSession(record(), state(9, document()), (batch(9),))
+    past = await calls.tail("s1", 0.0)
+    assert past is not None
+    assert past.state == state(9, document())
+    assert [item for _, item in past.batches] == [batch(9)]
+    await calls.snapshot("s1", "e1", state(11, document()))
+    assert await calls.load("s1") == StoredSession(record(), state(11, document()), ())
+    assert await calls.load("s2") == StoredSession(record("s2"), None, (batch(1),))
+
+
+async def test_a_purge_of_what_has_no_record_deletes_nothing(calls: Calls, clock: Clock) -> None:
+    await _three_states(calls, clock)
+    with pytest.raises(StoreError):
+        await calls.snapshot("s1", "e2", state(9), purge=True)
+    assert await calls.load("s1") == StoredSession(record(), state(7), (batch(7),))
+
+
 async def _settle(calls: Calls) -> None:
     """Have the engine do what it may do later."""
     if isinstance(calls.engine, SqliteEngine):

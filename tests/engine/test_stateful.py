@@ -62,11 +62,16 @@ class Stores(RuleBasedStateMachine):
             self.number += 1
             self.waiting.append(Append(name, epoch, encode_batch(batch(self.number))))
 
-    @rule(name=names, epoch=epochs, texts=st.lists(st.sampled_from(["a", "b"]), max_size=3))
-    def snapshot(self, name: str, epoch: str, texts: list[str]) -> None:
+    @rule(
+        name=names,
+        epoch=epochs,
+        texts=st.lists(st.sampled_from(["a", "b"]), max_size=3),
+        purge=st.sampled_from([False, False, True]),
+    )
+    def snapshot(self, name: str, epoch: str, texts: list[str], purge: bool) -> None:
         self.number += 1
         documents = [document(alias, text) for alias, text in enumerate(texts, 1)]
-        self.waiting.append(Snapshot(name, epoch, state(self.number, *documents)))
+        self.waiting.append(Snapshot(name, epoch, state(self.number, *documents), purge))
 
     @rule(name=names)
     def forget(self, name: str) -> None:
@@ -86,7 +91,13 @@ class Stores(RuleBasedStateMachine):
             item = decode_batch(operation.payload)
             self.model.append(operation.session_id, operation.epoch, item, results.append)
         elif isinstance(operation, Snapshot):
-            self.model.snapshot(operation.session_id, operation.epoch, operation.state, results.append)
+            self.model.snapshot(
+                operation.session_id,
+                operation.epoch,
+                operation.state,
+                results.append,
+                purge=operation.purge,
+            )
         else:
             self.model.forget(operation.session_id, results.append)
         return results == [None]

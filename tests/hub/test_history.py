@@ -81,8 +81,10 @@ class Sqlite:
     def is_snapshot_due(self, _: str) -> bool:
         return self._appended % 5 == 0
 
-    def snapshot(self, session_id: str, epoch: str, state: SessionState, done: Done) -> None:
-        self._write(lambda: self.store.snapshot(session_id, epoch, state), done)
+    def snapshot(
+        self, session_id: str, epoch: str, state: SessionState, done: Done, *, purge: bool = False
+    ) -> None:
+        self._write(lambda: self.store.snapshot(session_id, epoch, state, purge=purge), done)
         while self.store.upkeep(is_idle=True):
             pass
 

@@ -30,7 +30,7 @@ _DYING_S = 0.05
 _CACHED_GROUPS_MAX = 12
 """So many groups a power cut takes at most, where nothing is fsynced."""
 
-Kind: TypeAlias = Literal["fence", "append", "snapshot", "load", "tail", "forget"]
+Kind: TypeAlias = Literal["fence", "append", "snapshot", "purge", "load", "tail", "forget"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Operation:
     @property
     def writes(self) -> bool:
         """Whether it needs room."""
-        return self.kind in ("fence", "append", "snapshot")
+        return self.kind in ("fence", "append", "snapshot", "purge")
 
 
 class Disk:
@@ -141,8 +141,9 @@ class Disk:
             engine.append(session_id, operation.epoch, operation.value, results.append)
             if results == [None]:
                 self.batch_counts[session_id] += 1
-        elif operation.kind == "snapshot":
-            engine.snapshot(session_id, operation.epoch, operation.value, results.append)
+        elif operation.kind in ("snapshot", "purge"):
+            purge = operation.kind == "purge"
+            engine.snapshot(session_id, operation.epoch, operation.value, results.append, purge=purge)
         elif operation.kind == "tail":
             engine.tail(session_id, operation.value, results.append)
         elif operation.kind == "forget":
@@ -207,10 +208,12 @@ class ModelStore:
         """Whether enough was written, and no snapshot is on its way."""
         return session_id not in self._snapshots and self._disk.is_snapshot_due(session_id)
 
-    def snapshot(self, session_id: str, epoch: str, state: SessionState, done: Done) -> None:
+    def snapshot(
+        self, session_id: str, epoch: str, state: SessionState, done: Done, *, purge: bool = False
+    ) -> None:
         """Queue a state."""
         self._snapshots.add(session_id)
-        self._take(Operation("snapshot", session_id, epoch, state, done))
+        self._take(Operation("purge" if purge else "snapshot", session_id, epoch, state, done))
 
     def load(self, session_id: str, done: Callable[[Loaded], None]) -> None:
         """Queue a question."""
@@ -312,7 +315,7 @@ class ModelStore:
         good: list[Operation] = []
         for index, operation in enumerate(group):
             session_id = operation.session_id
-            if operation.kind == "snapshot":
+            if operation.kind in ("snapshot", "purge"):
                 self._snapshots.discard(session_id)
             if operation.kind in ("load", "forget") or (self._disk.begins(operation) and not is_full):
                 self._failed.discard(session_id)

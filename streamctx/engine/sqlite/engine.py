@@ -145,7 +145,9 @@ class SqliteEngine:
         """Whether a snapshot would pay; not while one waits to be stored."""
         return session_id not in self._snapshots_waiting and self._store.is_snapshot_due(session_id)
 
-    def snapshot(self, session_id: str, epoch: str, state: SessionState, done: Done) -> None:
+    def snapshot(
+        self, session_id: str, epoch: str, state: SessionState, done: Done, *, purge: bool = False
+    ) -> None:
         """Store a state."""
 
         def finish(error: StoreError | None) -> None:
@@ -154,7 +156,7 @@ class SqliteEngine:
 
         self._snapshots_waiting.add(session_id)
         byte_count = sum(len(document.text or "") for document in state.documents)
-        self._put(Snapshot(session_id, epoch, state), _CALL_BYTES + byte_count, finish)
+        self._put(Snapshot(session_id, epoch, state, purge), _CALL_BYTES + byte_count, finish)
 
     def load(self, session_id: str, done: Callable[[Loaded], None]) -> None:
         """Read a session."""

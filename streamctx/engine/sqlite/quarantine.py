@@ -9,7 +9,7 @@ from streamctx.engine.base import SetAside
 from streamctx.engine.sqlite import journal, snapshots
 from streamctx.engine.sqlite.library import CORRUPT, Database, DatabaseError
 
-__all__ = ["delete", "read_all"]
+__all__ = ["delete", "keys_of", "read_all"]
 
 # As far as the chain can be followed: the journal has no index by session, and to read it all takes long.
 _BYTES = """
@@ -48,6 +48,11 @@ def read_all(database: Database, *, principal: str | None) -> list[SetAside]:
         )
         for key, session_id, owner, at, reason, head_row, record_bytes in rows
     ]
+
+
+def keys_of(database: Database, session_id: str) -> list[int]:
+    """The keys of all that was set aside under an id."""
+    return [key for (key,) in database.execute("SELECT key FROM quarantine WHERE id = ?", (session_id,))]
 
 
 def delete(database: Database, key: int) -> None:

@@ -185,13 +185,13 @@ class SqliteStore:
         """
         self._write_one(Append(session_id, epoch, encode_batch(batch)))
 
-    def snapshot(self, session_id: str, epoch: str, state: SessionState) -> None:
+    def snapshot(self, session_id: str, epoch: str, state: SessionState, *, purge: bool = False) -> None:
         """Store a state, as `Engine.snapshot`.
 
         Raises:
             StoreError: If it is not stored.
         """
-        self._write_one(Snapshot(session_id, epoch, state))
+        self._write_one(Snapshot(session_id, epoch, state, purge))
 
     def forget(self, session_id: str) -> None:
         """Delete a session, as `Engine.forget`.

@@ -91,6 +91,8 @@ class Upkeep:
         # When something of a session becomes older than its history, in ms since 1970; each session once.
         self._trims: list[tuple[int, str]] = []
         self._trims_of: set[str] = set()
+        # The log of a run that was killed may hold what it purged.
+        writer.has_purged = is_check_due
 
     def step(self, *, is_idle: bool, is_wanted: Callable[[], bool] = lambda: False) -> bool:
         """Do one piece of what is due.
@@ -102,7 +104,9 @@ class Upkeep:
         Returns:
             Whether anything was done, so that asking again may do more.
         """
-        if self._writer.log_bytes >= self._thresholds.checkpoint_bytes:
+        if self._writer.has_purged:
+            self._empty_log()
+        elif self._writer.log_bytes >= self._thresholds.checkpoint_bytes:
             self.checkpoint()
         elif (session_id := self._next_to_trim()) is not None:
             self._trim_session(session_id)
@@ -124,6 +128,14 @@ class Upkeep:
         """Copy the log into the file, so that the log starts again from its beginning."""
         ((_, pages, copied),) = self._database.execute("PRAGMA wal_checkpoint(PASSIVE)")
         self._writer.log_bytes = (pages - copied) * 4096
+        self._counters.checkpoints += 1
+
+    def _empty_log(self) -> None:
+        # What was purged is in the log as it was, and nothing else writes over its end for a long time.
+        # Never busy: the file is locked, so that nobody else reads the log.
+        self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._writer.has_purged = False
+        self._writer.log_bytes = 0
         self._counters.checkpoints += 1
 
     def flush(self) -> None:

@@ -10,11 +10,11 @@ import msgspec
 
 from streamctx.core.session.stored import SessionRecord, SessionState
 from streamctx.engine.base import StoreError
-from streamctx.engine.sqlite import journal, snapshots
+from streamctx.engine.sqlite import journal, quarantine, snapshots
 from streamctx.engine.sqlite.archive import Exported
 from streamctx.engine.sqlite.checks import row_check
 from streamctx.engine.sqlite.counters import StoreCounters
-from streamctx.engine.sqlite.library import Database, Value
+from streamctx.engine.sqlite.library import CORRUPT, Database, DatabaseError, Value
 from streamctx.engine.sqlite.room import Quotas
 from streamctx.engine.sqlite.sessions import Entry, Sessions
 
@@ -47,11 +47,12 @@ class Append(msgspec.Struct, frozen=True, gc=False):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Store the state after all batches so far."""
+    """Store the state after all batches so far; with `purge`, and nothing that is older."""
 
     session_id: str
     epoch: str
     state: SessionState
+    purge: bool = False
 
 
 class Forget(msgspec.Struct, frozen=True):
@@ -103,6 +104,8 @@ class Writer:
 
         Who looks at them takes them out.
         """
+        self.has_purged = False
+        """Whether SQLite's log may hold what was purged. Who empties it unsets it."""
         self.log_bytes = 0
         """A guess of what was added to SQLite's log. Who copies the log into the file sets it to 0."""
 
@@ -222,6 +225,8 @@ class Writer:
     def _snapshot(self, entry: Entry | None, operation: Snapshot, now: int) -> StoreError | None:
         if entry is None or entry.epoch != operation.epoch or entry.damage is not None:
             return _no_record(operation.session_id, operation.epoch)
+        if operation.purge:
+            return self._failed.get(entry.id) or self._purge(entry, operation.state, now)
         prepared = snapshots.prepare(self._database, entry.key, operation.state)
         # A snapshot that will let as much go as it adds is what brings its owner back below the quota.
         gain_bytes = min(prepared.added_bytes, entry.stored_bytes - entry.record_bytes)
@@ -245,6 +250,36 @@ class Writer:
         entry.changed = at
         self._sessions.write_heads([entry])
         self.log_bytes += added
+
+    def _purge(self, entry: Entry, state: SessionState, now: int) -> StoreError | None:
+        self._insert_rows()
+        self._database.execute("SAVEPOINT purge")
+        try:
+            self._delete_rows(entry)
+            for key in quarantine.keys_of(self._database, entry.id):
+                quarantine.delete(self._database, key)
+        except DatabaseError as error:
+            if error.primary != CORRUPT:
+                raise
+            # A page that cannot be read is no reason to store nothing of anybody any more.
+            self._database.execute("ROLLBACK TO purge")
+            return StoreError(f"the past of session {entry.id} is damaged: forget it", is_fatal=False)
+        finally:
+            if self._database.is_in_transaction:
+                self._database.execute("RELEASE purge")
+        self._sessions.touch(entry)
+        before = entry.stored_bytes
+        entry.keep_row, entry.keep_count, entry.keep_bytes = (
+            entry.head_row,
+            entry.head_count,
+            entry.head_bytes,
+        )
+        entry.snapshots_bytes = 0
+        self._sessions.grow(entry, entry.stored_bytes - before)
+        self._add_snapshot(entry, snapshots.prepare(self._database, entry.key, state), at=now)
+        self._allow_hole(entry)
+        self.has_purged = True
+        return None
 
     def add_session(self, exported: Exported) -> None:
         """Add a session that comes from elsewhere, within a transaction."""
@@ -271,6 +306,11 @@ class Writer:
     def forget(self, entry: Entry) -> None:
         """Delete all of a session within a transaction."""
         self._insert_rows()
+        self._delete_rows(entry)
+        self._sessions.remove(entry)
+        self._allow_hole(entry)
+
+    def _delete_rows(self, entry: Entry) -> None:
         journal.delete_chain(
             self._database,
             key=entry.key,
@@ -278,7 +318,8 @@ class Writer:
             row_count=entry.head_count - entry.keep_count,
         )
         snapshots.delete_all(self._database, entry.key)
-        self._sessions.remove(entry)
+
+    def _allow_hole(self, entry: Entry) -> None:
         if entry.head_row > self._sessions.scanned:
             # A hole behind `scanned` would look like damage.
             self._sessions.flush()
