@@ -147,8 +147,10 @@ class Storage:
         engine, session_id, epoch = self._engine, session.session_id, session.epoch
         engine.append(session_id, epoch, batch, done)
         is_appending = False
-        if engine.is_snapshot_due(session_id):
-            engine.snapshot(session_id, epoch, session.stored_state(), self._snapshot_done)
+        is_purge = session.take_purge()
+        if is_purge or engine.is_snapshot_due(session_id):
+            state = session.stored_state()
+            engine.snapshot(session_id, epoch, state, self._snapshot_done, purge=is_purge)
 
     def forget(self, session: ServerSession) -> None:
         """Delete what is stored of a session that has ended."""
@@ -255,6 +257,9 @@ class Storage:
         if self._budget.used_bytes > self._budget.limit_bytes:
             session.end("expired")
             return StoreError("there is no room for the texts of one more session", is_fatal=False)
+        if session.take_purge():
+            state = session.stored_state()
+            self._engine.snapshot(record.session_id, record.epoch, state, self._snapshot_done, purge=True)
         held = Held(session, record)
         self._registry.add(held)
         logger.info("session %s recalled", record.session_id)

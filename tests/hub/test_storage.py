@@ -954,3 +954,35 @@ def test_a_damaged_session_that_is_looked_at_while_it_begins_anew_is_one() -> No
     assert welcome_of(again).verdict == "resynced"
     again.send(opened("anew"), 1)
     assert text_of(stage, welcome_of(again).session) == "anew"
+
+
+def test_what_is_excluded_by_now_is_not_stored_any_more(tmp_path: Path) -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined(workspace=Workspace(folders=(tmp_path.as_uri(),)))
+    raw.send(opened("the plan", uri=(tmp_path / "plan.md").as_uri()), 1)
+    raw.send(opened("kept", document=2), 2)
+    (tmp_path / ".streamctxignore").write_text("plan.md\n")
+    after = resumed(disk, raw, next=3)
+    assert_gone(disk, welcome_of(after).session)
+    again = resumed(disk, after, attempt=3, next=3)
+    assert text_of(again.stage, welcome_of(again).session, "2") == "kept"
+    again.send(edit(1, "x"), 3)
+    assert again.of(SnapshotRequest) == []
+
+
+def test_what_another_workspace_excludes_is_not_stored_any_more(tmp_path: Path) -> None:
+    disk = Disk()
+    stage = Stage(engine=disk)
+    raw = stage.joined()
+    raw.send(opened("the plan", uri=(tmp_path / "plan.md").as_uri()), 1)
+    (tmp_path / ".streamctxignore").write_text("plan.md\n")
+    after = stage.raw()
+    after.hello(attempt=2, resume=raw.resume(next=2), workspace=Workspace(folders=(tmp_path.as_uri(),)))
+    assert_gone(disk, welcome_of(after).session)
+
+
+def assert_gone(disk: Disk, session_id: str) -> None:
+    found: list[object] = []
+    disk.load(session_id, found.append)
+    disk.tail(session_id, 0.0, found.append)
+    assert "plan" not in repr([getattr(kept, name) for kept in found for name in ("state", "batches")])

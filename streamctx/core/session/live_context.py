@@ -104,6 +104,7 @@ class LiveContext:
         "_unit",
         "counters",
         "feed",
+        "has_excluded_past",
         "is_connected",
     )
 
@@ -137,6 +138,8 @@ class LiveContext:
         self.feed = FeedLog(limits)
         self.counters = ContextCounters()
         self.is_connected = False
+        self.has_excluded_past = False
+        """Whether something was stored that is excluded by now, of which nothing may be found (SEC-3)."""
         self._handlers: dict[type[Event], Callable[[int, Event], Answers]] = {
             Open: self._open,  # type: ignore[dict-item]
             Part: self._part,  # type: ignore[dict-item]
@@ -171,6 +174,7 @@ class LiveContext:
             )
             if self._is_excluded(document.uri):
                 self._refused[document.alias] = ErrorCode.EXCLUDED
+                self.has_excluded_past = True
                 continue
             self._documents[document.alias] = document
             if document.buffer is not None:
@@ -178,6 +182,7 @@ class LiveContext:
         for design in state.designs:
             if self._is_excluded(design.uri) or self._is_excluded(design.file_name):
                 self._refused[design.document] = ErrorCode.EXCLUDED
+                self.has_excluded_past = True
             else:
                 self._designs[design.document] = design
         self._stale_designs.update(alias for alias in state.stale_designs if alias in self._designs)
@@ -186,6 +191,8 @@ class LiveContext:
 
     def replay(self, sequence: int, item: Event | Spoilt | Refused) -> None:
         """Let happen again what was journalled; what was answered then is not answered again."""
+        if isinstance(item, Open | DesignOpen) and self._is_excluded(item.uri):
+            self.has_excluded_past = True
         if isinstance(item, Spoilt):
             self.lose(item.documents, ask=False)
         elif isinstance(item, Refused):
@@ -383,6 +390,7 @@ class LiveContext:
             for alias, design in self._designs.items()
             if is_excluded(design.uri) or is_excluded(design.file_name)
         ]
+        self.has_excluded_past |= bool(found)
         refusal = EventRefused(ErrorCode.EXCLUDED, "the document is on the redaction list")
         return [
             (alias, answer)

@@ -452,6 +452,11 @@ class ServerSession:
         self._journalled_stop = stop
         return batch
 
+    def take_purge(self) -> bool:
+        """Whether the next state that is stored is to be all that is kept; asked once."""
+        is_due, self._context.has_excluded_past = self._context.has_excluded_past, False
+        return is_due
+
     def stored_state(self) -> SessionState:
         """The state after the last batch that `take_journal` returned; call it directly after that."""
         return self._context.state(stop=self._journalled_stop, lost=self.delivery.given_up_ranges)
