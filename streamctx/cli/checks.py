@@ -22,6 +22,7 @@ from streamctx.cli.target import Target
 from streamctx.cli.tasks import run_async
 from streamctx.client.client import connect
 from streamctx.discovery import ServerRecord, list_servers, state_directory
+from streamctx.engine.sqlite.inspection import Inspection, inspect
 from streamctx.engine.sqlite.library import StandardDatabase
 from streamctx.engine.sqlite.place import FILE_NAME, prepare
 from streamctx.engine.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
@@ -73,8 +74,12 @@ class Finding:
     message: str
 
 
-def all_findings() -> list[Finding]:
-    """Do all checks, in the order in which a person should read them."""
+def all_findings(data: Path | None = None) -> list[Finding]:
+    """Do all checks, in the order in which a person should read them.
+
+    Args:
+        data: A data directory to look at, in place of that of a server that was told none.
+    """
     checks: tuple[Callable[[], Iterator[Finding]], ...] = (
         check_python,
         check_dependencies,
@@ -82,7 +87,7 @@ def all_findings() -> list[Finding]:
         check_import_name,
         check_clock,
         check_token,
-        check_store,
+        lambda: check_store(data),
         check_servers,
         check_loopback,
     )
@@ -167,14 +172,16 @@ def check_token() -> Iterator[Finding]:
         yield _modes_of(path)
 
 
-def check_store() -> Iterator[Finding]:
+def check_store(data: Path | None = None) -> Iterator[Finding]:
     """The store of a server that was told no other place, if there is one, and what reads it.
 
-    It is not opened: that would change it, and a server may have it.
+    It is not opened as a server does, which would change it; while a server has it, its head alone is read.
     """
     yield Finding("sqlite", "ok", ".".join(map(str, StandardDatabase.version)))
-    directory = state_directory() / "data"
+    directory = state_directory() / "data" if data is None else data
     if not (directory / FILE_NAME).exists():
+        if data is not None:
+            yield Finding("store", "broken", f"there is no store in {directory}")
         return
     try:
         path = prepare(directory)
@@ -182,21 +189,37 @@ def check_store() -> Iterator[Finding]:
             head = file.read(_HEAD_BYTES)
         used_bytes = sum(each.stat().st_size for each in directory.iterdir())
         free_bytes = shutil.disk_usage(directory).free
+        fault = _fault_in_head(head, has_log=path.with_name(f"{FILE_NAME}-wal").exists())
+        inspection = Inspection(fault) if fault else inspect(path)
     except ConfigurationError as error:
         yield Finding("store", "broken", str(error))
         return
     except OSError as error:
         yield Finding("store", "broken", f"{directory} cannot be read: {error.strerror}")
         return
-    fault = _fault_in_head(head, has_log=path.with_name(f"{FILE_NAME}-wal").exists())
     mode = stat.S_IMODE(directory.stat().st_mode)
     where = f"{directory}, mode {mode:04o}, {used_bytes / 1e6:,.1f} MB, {free_bytes / 1e9:,.1f} GB are free"
-    if fault is not None:
-        yield Finding("store", "broken", f"{where}: {fault}")
+    if inspection.session_count is not None:
+        where += f", {_counted(inspection.session_count)}"
+    if inspection.fault is not None:
+        yield Finding("store", "broken", f"{where}: {inspection.fault}")
     elif free_bytes < _FREE_BYTES_MIN:
         yield Finding("store", "warning", f"{where}: make room")
     else:
         yield Finding("store", "ok", where)
+    if inspection.set_aside:
+        yield Finding("damaged", "warning", _damaged_text(len(inspection.set_aside), str(directory)))
+
+
+def _counted(count: int) -> str:
+    return f"{count} session{'' if count == 1 else 's'}"
+
+
+def _damaged_text(count: int, where: str) -> str:
+    return (
+        f"in {where} {_counted(count)} set aside as damaged: "
+        "`streamctx sessions` lists them, `sessions prune` deletes them, backups may have them whole"
+    )
 
 
 def _fault_in_head(head: bytes, *, has_log: bool) -> str | None:
@@ -220,7 +243,7 @@ def check_servers() -> Iterator[Finding]:
     if not records:
         yield Finding("servers", "ok", "none runs; start one with `streamctx serve`")
     for record in records:
-        yield _check_server(record)
+        yield from _check_server(record)
 
 
 def check_loopback() -> Iterator[Finding]:
@@ -254,7 +277,7 @@ def _modes_of(path: Path) -> Finding:
     return Finding("token file", "ok", message)
 
 
-def _check_server(record: ServerRecord) -> Finding:
+def _check_server(record: ServerRecord) -> Iterator[Finding]:
     name = f"server {record.pid}"
     uds = Path(record.uds) if record.uds is not None and record.url.startswith("ws://localhost/") else None
     target = Target(url=record.url, http_url=record.http_url, token="", uds=uds)
@@ -262,23 +285,66 @@ def _check_server(record: ServerRecord) -> Finding:
         health = get_json(target, "/healthz")
         told = get_json(target, "/version")
     except RequestFailed as error:
-        return Finding(name, "broken", str(error))
+        yield Finding(name, "broken", str(error))
+        return
     version = told.get("version") if isinstance(told, dict) else None
     if not isinstance(health, dict) or not isinstance(version, str):
-        return Finding(name, "broken", f"{record.http_url} does not answer as a streamctx server does")
+        yield Finding(name, "broken", f"{record.http_url} does not answer as a streamctx server does")
+        return
     where = f"{record.http_url}, version {version}"
     if record.token_file is None:
-        return Finding(name, "ok", f"{where}; its token is in no file")
+        yield Finding(name, "ok", f"{where}; its token is in no file")
+        return
     try:
         token = read_token(Path(record.token_file))
-        get_json(Target(url=record.url, http_url=record.http_url, token=token, uds=uds), "/v1/sessions")
+        target = Target(url=record.url, http_url=record.http_url, token=token, uds=uds)
+        listed = get_json(target, "/v1/sessions?stored=true")
+        store = _store_of(target)
     except FileNotFoundError:
-        return Finding(name, "broken", f"{where}; its token file {record.token_file} is gone")
+        yield Finding(name, "broken", f"{where}; its token file {record.token_file} is gone")
+        return
     except (RequestFailed, ConfigurationError) as error:
-        return Finding(name, "broken", f"{where}; {error}")
+        yield Finding(name, "broken", f"{where}; {error}")
+        return
     if version != __version__:
-        return Finding(name, "warning", f"{where}; this is {__version__}: restart it")
-    return Finding(name, "ok", f"{where}, health {health.get('status')}, token accepted")
+        yield Finding(name, "warning", f"{where}; this is {__version__}: restart it")
+        return
+    if store is not None and store.fault is not None:
+        yield Finding(name, "broken", f"{where}; {store.where}; cannot store: {store.fault}")
+        return
+    stores = f"{store.where}, " if store is not None else ""
+    yield Finding(name, "ok", f"{where}, {stores}health {health.get('status')}, token accepted")
+    damaged = listed.get("damaged") if isinstance(listed, dict) else None
+    if isinstance(damaged, list) and damaged:
+        yield Finding("damaged", "warning", _damaged_text(len(damaged), record.http_url))
+
+
+@dataclass(frozen=True, slots=True)
+class _ServerStore:
+    where: str
+    fault: str | None
+
+
+def _store_of(target: Target) -> _ServerStore | None:
+    """What a server says of its store; `None` if it does not say it, to us or at all.
+
+    Raises:
+        RequestFailed: If it fails otherwise.
+    """
+    try:
+        told = get_json(target, "/v1/store")
+    except RequestFailed as error:
+        if error.status == 501:
+            return _ServerStore("stores nothing", None)
+        # Of an earlier version, or the token has not the scope.
+        if error.status in (403, 404):
+            return None
+        raise
+    match told:
+        case {"directory": str(directory), "fault": str() | None as fault}:
+            return _ServerStore(f"stores in {directory}", fault)
+        case _:
+            return None
 
 
 async def _edit_over_loopback() -> float:

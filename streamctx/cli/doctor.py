@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
 from streamctx.cli.output import echo_json, printable, styled
+from streamctx.cli.path_option import PathOption
 from streamctx.errors import StreamctxError
 
 __all__ = ["command"]
@@ -15,8 +17,9 @@ _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 
 
 @click.command(name="doctor", short_help="Check this installation and the servers that run.")
+@click.option("--data", type=PathOption(), metavar="DIR", help="Look at the store in DIR.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON object.")
-def command(*, as_json: bool) -> None:
+def command(*, data: Path | None, as_json: bool) -> None:
     """Check this installation and the servers that run here.
 
     Nothing is changed, and nothing is sent to other machines. The exit status is 1 if something is broken;
@@ -27,7 +30,7 @@ def command(*, as_json: bool) -> None:
     except ModuleNotFoundError as error:
         raise StreamctxError(f"{error.name} is missing: reinstall streamctx-server") from error
 
-    findings = all_findings()
+    findings = all_findings(data)
     is_sound = all(finding.status != "broken" for finding in findings)
     if as_json:
         listed = [

@@ -26,6 +26,9 @@ class RunningStore(Protocol):
     def measurements(self) -> dict[str, float]:
         """Counters and present values by name, for `/metrics`."""
 
+    def facts(self) -> dict[str, object]:
+        """Where it is, what a completion means, and why nothing can be stored now, for its operator."""
+
     async def export(self, session_id: str) -> bytes | None:
         """A session as bytes, without what resumes it; `None` if it is not stored."""
 

@@ -53,6 +53,15 @@ class ServedStore:
             "bytes": sum(summary.stored_bytes for summary in summaries),
         }
 
+    def facts(self) -> dict[str, object]:
+        """Tell where it is, and whether it can store."""
+        fault = self._engine.fault
+        return {
+            "directory": str(self._directory.absolute()),
+            "durability": self._engine.durability,
+            "fault": None if fault is None else fault.message,
+        }
+
     async def export(self, session_id: str) -> bytes | None:
         """Read a session whole."""
         return await self._engine.run(lambda store: store.export(session_id))

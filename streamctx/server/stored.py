@@ -81,6 +81,7 @@ class StoredEndpoints:
             Route("/v1/sessions/{session}", self.delete, methods=["DELETE"]),
             Route("/v1/sessions/{session}/export", self.export),
             Route("/v1/backup", self.backup),
+            Route("/v1/store", self.store),
         ]
 
     async def delete(self, request: Request) -> Response:
@@ -131,6 +132,11 @@ class StoredEndpoints:
                 "left_out": [each for each in asked.sessions or () if each not in known],
             }
         )
+
+    async def store(self, request: Request) -> Response:
+        """Where the store is, and whether it can store."""
+        admitted = self._admit(request)
+        return answer(admitted) if isinstance(admitted, Refusal) else JSONResponse(admitted[1].facts())
 
     async def export(self, request: Request) -> Response:
         """One session as a file."""

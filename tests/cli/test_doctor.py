@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import re
+import sqlite3
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +15,14 @@ from typing import Any
 
 import pytest
 
+from streamctx import __version__
+from streamctx.cli import checks
 from streamctx.cli.checks import DEPENDENCIES, EXTRAS, check_extras, check_import_name
+from streamctx.discovery import ServerRecord
+from streamctx.engine.base import Damaged
+from streamctx.engine.sqlite import SqliteStore
 from tests.cli.running import Home
+from tests.engine.samples import record
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
@@ -106,6 +114,13 @@ def test_the_store_is_looked_at_and_left_alone(home: Home) -> None:
         (lambda store: store.write_bytes(bytes(4096)), "the file is no database"),
         (lambda store: patch(store, 68, 1), "the database of another program"),
         (lambda store: patch(store, 60, 99), "a newer streamctx (schema 99, known is "),
+        (
+            lambda store: store.write_bytes(store.read_bytes()[:6000]),
+            "cut off, with 6000 bytes of ",
+        ),
+        (lambda store: store.write_bytes(store.read_bytes()[:-4096]), "the file is cut off, with "),
+        (lambda store: flip(store, 20), "is damaged"),
+        (lambda store: flip(store, 4100), "is damaged"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_broken(
@@ -117,6 +132,92 @@ def test_a_store_that_cannot_be_used_is_broken(
     found = findings(home, status=1)["store"]
     assert found["status"] == "broken"
     assert message in found["message"]
+
+
+def flip(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 0xFF
+    path.write_bytes(content)
+
+
+@pytest.mark.e2e
+def test_a_store_elsewhere_is_looked_at(home: Home) -> None:
+    directory = home.path / "elsewhere"
+    result = home.run("doctor", "--data", str(directory))
+    assert result.returncode == 1
+    assert f"there is no store in {directory}" in result.stdout
+    assert not directory.exists()
+    with home.serve_to_death("--data", str(directory)):
+        pass
+    # What the server did not copy into the file is in the log.
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert before["store.db-wal"]
+    result = home.run("doctor", "--data", str(directory))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert " are free, 0 sessions\n" in result.stdout
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+
+@pytest.mark.e2e
+def test_what_was_set_aside_is_a_warning(home: Home) -> None:
+    (home.path / "state" / "streamctx").mkdir(parents=True, mode=0o700)
+    directory = home.path / "state" / "streamctx" / "data"
+    store = SqliteStore.open(directory)
+    store.fence(record(principal="owner"))
+    store.close()
+    with contextlib.closing(sqlite3.connect(directory / "store.db")) as connection, connection:
+        connection.execute("UPDATE sessions SET digest = digest + 1")
+    store = SqliteStore.open(directory)
+    assert isinstance(store.load("s1"), Damaged)
+    store.close()
+    found = findings(home, status=0)["damaged"]
+    assert found["status"] == "warning"
+    assert found["message"].startswith(f"in {directory} 1 session set aside as damaged: ")
+    with home.serve() as server:
+        found = findings(home, status=0)["damaged"]
+        assert found["message"].startswith(f"in {server.ready['http_url']} 1 session set aside")
+
+
+@pytest.mark.e2e
+def test_a_server_that_stores_nothing_is_told(home: Home) -> None:
+    with home.serve("--ephemeral") as server:
+        message = findings(home, status=0)[f"server {server.process.pid}"]["message"]
+        assert ", stores nothing, health ok" in message
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "text"),
+    [
+        (None, "ok", "stores in /d, health"),
+        ("the disk", "broken", "; cannot store: the disk"),
+    ],
+)
+def test_a_server_that_cannot_store_is_broken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str | None, status: str, text: str
+) -> None:
+    answers: dict[str, object] = {
+        "/healthz": {"status": "ok"},
+        "/version": {"version": __version__},
+        "/v1/sessions?stored=true": {"sessions": [], "damaged": []},
+        "/v1/store": {"directory": "/d", "durability": "full", "fault": fault},
+    }
+    token_file = tmp_path / "token"
+    token_file.write_text("t" * 43)
+    token_file.chmod(0o600)
+    server = ServerRecord(
+        protocol=1,
+        url="ws://127.0.0.1:1/v1/stream",
+        http_url="http://127.0.0.1:1",
+        pid=1,
+        started=1.0,
+        version=__version__,
+        token_file=str(token_file),
+    )
+    monkeypatch.setattr(checks, "list_servers", lambda: [server])
+    monkeypatch.setattr(checks, "get_json", lambda _, path: answers[path])
+    [finding] = checks.check_servers()
+    assert finding.status == status
+    assert text in finding.message
 
 
 def patch(path: Path, offset: int, number: int) -> None:
@@ -138,8 +239,8 @@ def test_token_file_that_others_can_read_is_broken(home: Home) -> None:
 def test_server_that_does_not_answer_is_broken(home: Home) -> None:
     directory = home.runtime / "streamctx"
     directory.mkdir(mode=0o700)
-    record = directory / f"{os.getpid()}.json"
-    record.write_text(
+    file = directory / f"{os.getpid()}.json"
+    file.write_text(
         json.dumps(
             {
                 "protocol": 1,
@@ -151,7 +252,7 @@ def test_server_that_does_not_answer_is_broken(home: Home) -> None:
             }
         )
     )
-    record.chmod(0o600)
+    file.chmod(0o600)
     found = findings(home, status=1)
     assert found[f"server {os.getpid()}"] == {
         "check": f"server {os.getpid()}",

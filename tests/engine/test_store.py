@@ -441,3 +441,39 @@ def test_a_full_disk_can_be_cleaned_up(tmp_path: Path) -> None:
     _keep_up(store)
     assert (tmp_path / "ballast").stat().st_size == 8 << 20
     store.close()
+
+
+@pytest.mark.parametrize("log", [None, b""])
+def test_a_file_that_lost_all_is_not_taken_for_a_new_one_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, log: bytes | None
+) -> None:
+    SqliteStore.open(tmp_path).close()
+    assert caplog.messages == []
+    (tmp_path / "store.db").write_bytes(b"")
+    if log is not None:
+        (tmp_path / "store.db-wal").write_bytes(log)
+    SqliteStore.open(tmp_path).close()
+    assert caplog.messages == ["store.db was empty: a new store is begun"]
+
+
+def test_a_store_that_is_all_in_its_log_is_none_that_lost_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = SqliteStore.open(tmp_path / "first")
+    first.fence(record())
+    (tmp_path / "killed").mkdir(mode=0o700)
+    for name in ("store.db", "store.db-wal"):
+        (tmp_path / "killed" / name).write_bytes((tmp_path / "first" / name).read_bytes())
+        (tmp_path / "killed" / name).chmod(0o600)
+    first.close()
+    killed = SqliteStore.open(tmp_path / "killed")
+    assert [summary.session_id for summary in killed.summaries()] == ["s1"]
+    assert caplog.messages == []
+    killed.close()
+
+
+def test_a_store_tells_why_it_cannot_store(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path)
+    assert store.fault is None
+    error = store.give_up("a test")
+    assert store.fault is error

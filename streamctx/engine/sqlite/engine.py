@@ -104,6 +104,13 @@ class SqliteEngine:
         return self._store.counters
 
     @property
+    def fault(self) -> StoreError | None:
+        """Why nothing can be stored now, as far as the last write tells."""
+        if self.waiting_bytes > _WAITING_BYTES_MAX:
+            return _too_slow(self.waiting_bytes)
+        return self._store.fault
+
+    @property
     def waiting_bytes(self) -> int:
         """What has been given to the engine and not yet to the disk."""
         return self._queued_bytes - self._taken_bytes

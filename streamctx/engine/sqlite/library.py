@@ -102,14 +102,21 @@ class Database(Protocol):
 
 
 class StandardDatabase:
-    """A `Database` of the standard library's module."""
+    """A `Database` of the standard library's module.
+
+    Args:
+        path: The file.
+        is_frozen: Whether it is only read, without locks and without its log: nobody may write to it.
+    """
 
     version = sqlite3.sqlite_version_info
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_frozen: bool = False) -> None:
+        uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
         with _translated():
             self._connection = sqlite3.connect(
-                path,
+                uri if is_frozen else path,
+                uri=is_frozen,
                 timeout=0,
                 isolation_level=None,
                 check_same_thread=False,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from streamctx.errors import ConfigurationError
 
-__all__ = ["FILE_NAME", "demand_elsewhere", "prepare", "sync_directory"]
+__all__ = ["FILE_NAME", "demand_elsewhere", "has_lost_all", "prepare", "sync_directory"]
 
 FILE_NAME = "store.db"
 
@@ -71,6 +71,16 @@ def prepare(directory: Path, *, mounts: Path = _MOUNTS) -> Path:
             f"the data directory {directory} cannot be used ({error.strerror}): name another one"
         ) from error
     return path
+
+
+def has_lost_all(directory: Path) -> bool:
+    """Whether there is a file of a store with nothing in it, nor in the log of the server that began it."""
+    path = directory / FILE_NAME
+    try:
+        log = path.with_name(f"{FILE_NAME}-wal")
+        return path.stat().st_size == 0 and not (log.exists() and log.stat().st_size)
+    except OSError:
+        return False
 
 
 def demand_elsewhere(path: Path) -> None:

@@ -92,6 +92,13 @@ class SqliteStore:
         """Whether it can never store anything again."""
         return self._broken is not None
 
+    @property
+    def fault(self) -> StoreError | None:
+        """Why nothing can be stored now; `None` if the last write was stored. May be called on any thread."""
+        if self._broken is not None:
+            return self._broken
+        return self._room.no_room() if self._room.is_full else None
+
     @classmethod
     def open(
         cls,
@@ -123,6 +130,8 @@ class SqliteStore:
             ConfigurationError: If the directory or the file cannot be used; the message says what to do.
             StoreError: If the disk fails or is full.
         """
+        if place.has_lost_all(directory):
+            _LOG.warning("%s was empty: a new store is begun", place.FILE_NAME)
         path = place.prepare(directory)
         quotas = Quotas(principal_bytes_max=principal_bytes_max, store_bytes_max=store_bytes_max)
         with opening.opened(path, database, durability=durability) as opened:
