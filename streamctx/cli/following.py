@@ -10,14 +10,16 @@ from typing import Literal
 import anyio
 import click
 import msgspec
+from anyio import to_thread
 
 from streamctx import __version__
 from streamctx.cli.event_line import event_summary
 from streamctx.cli.output import echo_json_line, printable, styled
+from streamctx.cli.rest import RequestFailed
 from streamctx.cli.sessions import short_id
 from streamctx.cli.target import Target
 from streamctx.cli.tasks import end_at_signal
-from streamctx.cli.views import name_of
+from streamctx.cli.views import fetch_sessions, name_of, parse_sessions
 from streamctx.client.client import Client, connect
 from streamctx.client.observation import ObservationChange
 from streamctx.wire.messages import Attachment, DesignOpen, FeedEvent, Open, Part
@@ -45,10 +47,21 @@ async def follow(target: Target, session_id: str, *, as_json: bool) -> None:
         await client.ready()
         tasks.start_soon(_tell_status, client)
         async for change in await client.observe(session_id):
-            printer.show(change, datetime.now(UTC))
+            is_stored = change.is_ended and await to_thread.run_sync(_is_stored, target, change.session_id)
+            printer.show(change, datetime.now(UTC), is_stored=is_stored)
             if change.is_ended and change.session_id == session_id:
                 break
         tasks.cancel_scope.cancel()
+
+
+def _is_stored(target: Target, session_id: str) -> bool:
+    """Whether a session that is no longer shown has only left the server's memory."""
+    try:
+        sessions = parse_sessions(fetch_sessions(target))
+    except RequestFailed:
+        # As when the server itself ends.
+        return False
+    return any(session.session == session_id and not session.is_damaged for session in sessions)
 
 
 class TailPrinter:
@@ -60,15 +73,17 @@ class TailPrinter:
         self._known: set[str] = set()
         self._syncing: set[str] = set()
 
-    def show(self, change: ObservationChange, now: datetime) -> None:
-        """Print one change of a session."""
-        for line in self.lines_of(change, now):
+    def show(self, change: ObservationChange, now: datetime, *, is_stored: bool = False) -> None:
+        """Print one change of a session; of one that ended, whether it can be read still."""
+        for line in self.lines_of(change, now, is_stored=is_stored):
             if self._as_json:
                 echo_json_line(line)
             else:
                 click.echo(line)
 
-    def lines_of(self, change: ObservationChange, now: datetime) -> Iterator[object]:
+    def lines_of(
+        self, change: ObservationChange, now: datetime, *, is_stored: bool = False
+    ) -> Iterator[object]:
         """The lines to print: texts, or objects for JSON."""
         session = change.session_id
         if change.missed:
@@ -89,7 +104,10 @@ class TailPrinter:
             self._known.discard(session)
             self._syncing.discard(session)
             self._uris = {key: uri for key, uri in self._uris.items() if key[0] != session}
-            yield self._note(now, session, "ended", "session ended")
+            if is_stored:
+                yield self._note(now, session, "stored", "session is away; it is stored")
+            else:
+                yield self._note(now, session, "ended", "session ended")
 
     def _event(self, now: datetime, session: str, event: FeedEvent) -> object:
         alias = None if isinstance(event, Attachment) else event.document

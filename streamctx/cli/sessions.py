@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from streamctx.cli.id_command import IdCommand
 from streamctx.cli.output import age_text, echo_json, echo_table, printable
 from streamctx.cli.path_option import PathOption
-from streamctx.cli.target import find_target, target_options
-from streamctx.errors import ConfigurationError
+from streamctx.cli.target import NoServerError, find_target, target_options
+from streamctx.discovery import state_directory
+from streamctx.errors import ConfigurationError, StreamctxError
 
 if TYPE_CHECKING:
     from streamctx.cli.stores import Pruned, Sessions
@@ -69,7 +73,15 @@ def _list(given: _Given) -> None:
     from streamctx.cli.views import fetch_sessions, parse_sessions
 
     if given.data is None:
-        target = find_target(given.url, given.token_file)
+        try:
+            target = find_target(given.url, given.token_file)
+        except NoServerError as error:
+            directory = state_directory() / "data"
+            if not (directory / "store.db").exists():
+                raise
+            raise NoServerError(
+                f"{error}; `streamctx sessions --data {shlex.quote(str(directory))}` lists what is stored"
+            ) from error
         where, sessions = target.http_url, fetch_sessions(target)
     else:
         with _opened(given) as stored:
@@ -83,11 +95,7 @@ def _list(given: _Given) -> None:
         echo_table(header, session_rows(parse_sessions(sessions)))
 
 
-# An id may begin with a hyphen.
-_IDS = {"ignore_unknown_options": True}
-
-
-@command.command(name="prune", short_help="Delete stored sessions.", context_settings=_IDS)
+@command.command(name="prune", short_help="Delete stored sessions.", cls=IdCommand)
 @click.argument("sessions", metavar="[SESSION]...", nargs=-1)
 @click.option(
     "--older-than",
@@ -148,7 +156,7 @@ def _prune(
         sys.exit(1)
 
 
-@command.command(name="export", short_help="Write a stored session into a file.", context_settings=_IDS)
+@command.command(name="export", short_help="Write a stored session into a file.", cls=IdCommand)
 @click.argument("session")
 @click.option("-o", "--output", type=PathOption(), required=True, metavar="FILE", help="Where to.")
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
@@ -207,6 +215,8 @@ def _import(
     It can be read then, until it is past retention; its client cannot go on with it.
     """
     from streamctx.cli.progress import shown_progress
+    from streamctx.cli.rest import RequestFailed
+    from streamctx.engine.sqlite.archive import ImportRefused
 
     given = _merged(given, url, token_file, data, as_json)
     with (
@@ -214,11 +224,21 @@ def _import(
         _opened(given, may_create=True) as stored,
         shown_progress("import") as on_progress,
     ):
-        session_id = stored.import_session(file, on_progress)
+        try:
+            session_id = stored.import_session(file, on_progress)
+        except ImportRefused as error:
+            raise StreamctxError(f"{file.name}: {error}") from error
+        except RequestFailed as error:
+            if error.status != HTTPStatus.BAD_REQUEST or error.told is None:
+                raise
+            raise StreamctxError(f"{file.name}: {error.told}") from error
     if given.as_json:
         echo_json({"session": session_id})
     else:
-        click.echo(f"{short_id(session_id)} is stored; `streamctx show {short_id(session_id)}` shows it.")
+        start = "" if stored.start_command is None else f"start `{stored.start_command}`, then "
+        separator = "-- " if session_id.startswith("--") else ""
+        show = f"streamctx show {separator}{short_id(session_id)}"
+        click.echo(f"{short_id(session_id)} is stored; {start}`{show}` shows it.")
 
 
 def session_rows(sessions: Sequence[SessionView]) -> list[tuple[str, ...]]:
@@ -293,7 +313,9 @@ def _confirm(going: Sequence[dict[str, Any]], retention_s: float, where: str) ->
         raise ConfigurationError(f"{many} not past retention would be deleted from {where}: give --yes")
     for line in _pruned_lines(kept):
         click.echo(line, err=True)
-    click.confirm(f"Delete {many} not past retention, from {where}?", abort=True, err=True)
+    if not click.confirm(f"Delete {many} not past retention, from {where}?", err=True):
+        click.echo("Nothing deleted.", err=True)
+        raise click.Abort
 
 
 def _tell_pruned(found: Pruned, where: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from streamctx.cli.id_command import IdCommand
 from streamctx.cli.output import echo_json, printable
 from streamctx.cli.target import Target, find_target, target_options
 
@@ -21,11 +22,10 @@ __all__ = ["command"]
 _AROUND_IN_DOCUMENT = 6
 
 
-# An id may begin with a hyphen.
 @click.command(
     name="show",
+    cls=IdCommand,
     short_help="Show what is open in an editor, and where the person is.",
-    context_settings={"ignore_unknown_options": True},
 )
 @click.argument("session")
 @click.argument("document", required=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ class Sessions(Protocol):
 
     where: str
     """For people."""
+    start_command: str | None
+    """What starts a server that has them; `None` if one runs."""
 
     def listed(self) -> list[Any]:
         """All of them, those that are live, and what was set aside as damaged, as a server tells them."""
@@ -69,6 +72,7 @@ def open_sessions(
     Raises:
         ConfigurationError: If there is no store, or a server has it and cannot be found.
     """
+    start_command = "streamctx serve"
     if data is None:
         try:
             target = find_target(url, token_file)
@@ -79,6 +83,8 @@ def open_sessions(
             return
     elif url is not None:
         raise ConfigurationError("--url and --data are both given; one says where the store is")
+    else:
+        start_command += f" --data {shlex.quote(str(data))}"
     if not may_create and not (data / FILE_NAME).exists():
         raise ConfigurationError(f"no server runs here, and there is no store in {data}")
     try:
@@ -91,7 +97,7 @@ def open_sessions(
             "and name it with --url if it is not found"
         ) from error
     try:
-        yield _Local(store, data)
+        yield _Local(store, data, start_command=start_command)
     finally:
         store.close()
 
@@ -110,6 +116,7 @@ class _Served:
     def __init__(self, target: Target) -> None:
         self._target = target
         self.where = target.http_url
+        self.start_command: str | None = None
 
     def listed(self) -> list[Any]:
         return fetch_sessions(self._target)
@@ -158,9 +165,10 @@ class _Served:
 class _Local:
     """In the file, which no server has."""
 
-    def __init__(self, store: SqliteStore, directory: Path) -> None:
+    def __init__(self, store: SqliteStore, directory: Path, *, start_command: str) -> None:
         self._store = store
         self.where = str(directory)
+        self.start_command: str | None = start_command
 
     def listed(self) -> list[Any]:
         return [

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
+from streamctx.cli.id_command import IdCommand
 from streamctx.cli.target import find_target, target_options
 
 __all__ = ["command"]
 
 
-# An id may begin with a hyphen.
 @click.command(
     name="tail",
+    cls=IdCommand,
     short_help="Follow what editors push, one line an event.",
-    context_settings={"ignore_unknown_options": True},
 )
 @click.argument("session", required=False)
 @target_options

@@ -84,3 +84,11 @@ def test_notes_are_told_to_programs_too() -> None:
             "message": "1 changes came too fast to be shown",
         }
     ]
+
+
+def test_a_session_that_is_stored_has_not_ended() -> None:
+    printer = TailPrinter(as_json=False)
+    [line] = printer.lines_of(change(is_synced=False, is_ended=True), NOW, is_stored=True)
+    assert str(line).endswith("session is away; it is stored")
+    [line] = printer.lines_of(change(is_synced=False, is_ended=True), NOW)
+    assert str(line).endswith("session ended")

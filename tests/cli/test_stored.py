@@ -229,7 +229,7 @@ class TestBothWays:
         file.write_bytes(file.read_bytes()[:-1])
         broken = home.run("sessions", "import", str(file))
         assert (broken.returncode, broken.stdout) == (1, "")
-        assert "this is no exported session" in broken.stderr
+        assert f"{file}: this is no exported session" in broken.stderr
 
     def test_a_file_is_not_overwritten_unless_forced(self, home: Home, session_id: str) -> None:
         file = home.path / "there"
@@ -376,6 +376,7 @@ def test_a_person_is_asked(home: Home, session_id: str, reply: str, status: int,
     assert process.returncode == status
     assert f"  {session_id[:8]}  test editor, " in errors
     assert "Delete a session that is not past retention, from " in errors
+    assert ("Nothing deleted.\n" in errors) is is_left
     assert bool(output) is not is_left
     assert listed(home, "--data", str(store_of(home))) == ([session_id] if is_left else [])
 
@@ -396,6 +397,41 @@ def test_what_is_past_retention_goes_without_a_question(home: Home) -> None:
     assert result.stdout.startswith("1 session deleted from ")
     assert listed(home, "--data", str(store_of(home))) == ["young"]
     assert "would be deleted" in home.run("sessions", "prune", "--older-than", "0").stderr
+
+
+def test_a_session_is_shown_as_the_import_says(home: Home, session_id: str) -> None:
+    file, other = home.path / "session", home.path / "another store"
+    home.run("sessions", "export", session_id, "-o", str(file), "--data", str(store_of(home)))
+    result = home.run("sessions", "import", str(file), "--data", str(other))
+    assert result.returncode == 0
+    assert f"; start `streamctx serve --data '{other}'`, then `streamctx show " in result.stdout
+    with home.serve("--data", str(other)):
+        *_, command, _ = result.stdout.split("`")
+        shown = home.run(*command.split()[1:])
+        assert (shown.returncode, shown.stderr) == (0, "")
+        again = home.run("sessions", "import", str(file))
+        assert "is stored; `streamctx show " in again.stdout
+
+
+def test_without_a_server_the_store_is_named(home: Home, session_id: str) -> None:
+    result = home.run("sessions")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"`streamctx sessions --data {store_of(home)}` lists what is stored" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["show"], ["tail"], ["sessions", "prune"], ["sessions", "export", "-o", "out"]]
+)
+def test_an_option_that_is_none_is_no_session(home: Home, command: list[str]) -> None:
+    for arguments in (["--bogus"], ["--bogus=1"], ["--bogus", "abc"]):
+        result = home.run(*command, *arguments)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "No such option" in result.stderr
+    with home.serve():
+        for arguments in (["-x"], ["--", "--bogus"]):
+            result = home.run(*command, *arguments)
+            assert (result.returncode, result.stdout) == (1, "")
+            assert f"no session begins with '{arguments[-1]}'" in result.stderr
 
 
 def test_options_before_the_subcommand_count(home: Home, session_id: str) -> None:
