@@ -111,15 +111,14 @@ class Outgoing:
         """Let a document's text and metadata, which it has already, take the place of those that it had."""
         document.edits_unverified = 0
         self._unverified.pop(document.alias, None)
-        if document.alias not in self.outbox.snapshots_due:
-            self.put_text(document, document.metadata, text, now)
-            self._journal.knows(document)
-            return
-        # The text that is due is this one, in an `open` and not in a snapshot: its version may be lower, and
-        # below what was saved.
-        self.outbox.drop_saves(document.alias)
-        self._journal.has_text(document, now)
+        # What takes the place of its `open` is an `open` too, and no snapshot: its version may be lower.
         document.is_announced = False
+        if document.alias in self.outbox.snapshots_due:
+            # The text that is due is this one, and may be below what was saved.
+            self.outbox.drop_saves(document.alias)
+            self._journal.has_text(document, now)
+        else:
+            self.put_text(document, document.metadata, text, now)
         self._journal.knows(document)
 
     def enqueue(self, message: Message, alias: int, now: float, *, weight: int = 0) -> None:

@@ -527,6 +527,25 @@ def test_document_is_claimed_once_and_the_rest_can_be_closed() -> None:
     assert session.resumes == 1
 
 
+def test_document_that_is_opened_again_and_reloaded_before_welcome_is_opened_with_what_it_has() -> None:
+    world = World(11)
+    editor = Editor(world)
+    world.run(0.1)
+    document = editor.session.open("file:///a", "abc", world.now)
+    for _ in range(5):
+        editor.session.edit(document.alias, [Change(0, 0, 0, 0, "x")], world.now)
+    editor.client.pump()
+    world.run(1)
+    editor.client.die()
+    session = editor.restored()
+    again = session.open("file:///a", "on disk", world.now)
+    # A snapshot of it would have a lower version than the text that the server has.
+    session.replace_text(again.alias, "reloaded", world.now)
+    editor.client = world.client(editor.settings, session)
+    converge(world, editor.client)
+    assert (again.alias, again.version, again.refused) == (document.alias, 1, None)
+
+
 def test_without_an_outbox_there_are_no_records() -> None:
     session = ClientSession(client_settings(), jitter=lambda: 0.5)
     session.open("file:///a", "text", 0.0)
