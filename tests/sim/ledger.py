@@ -156,6 +156,7 @@ class Lineage:
         "asking",
         "encoding",
         "evicted",
+        "evicted_as_told",
         "life",
         "promised",
         "sender",
@@ -172,6 +173,8 @@ class Lineage:
         self.sent: dict[int, bytes] = {}
         self.taken = 1
         self.evicted: set[int] = set()
+        self.evicted_as_told: set[int] = set()
+        """Those of them that it gave up since the server had, and sent again under other numbers."""
         self.snapshots: dict[int, tuple[int, int]] = {}
         """By document: version and number of the last one."""
         self.told: set[int] = set()
@@ -187,6 +190,7 @@ class Lineage:
         other.sent = dict(self.sent)
         other.taken = self.taken
         other.evicted, other.told = set(self.evicted), set(self.told)
+        other.evicted_as_told = set(self.evicted_as_told)
         other.snapshots = dict(self.snapshots)
         other.promised, other.life = self.promised, self.life
         return other

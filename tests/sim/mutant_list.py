@@ -789,10 +789,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="what was given up is forgotten when received",
         target=f"{_DELIVERY}.evict",
-        old="    self._evicted.update(chosen)\n",
-        new="    for start, stop in gone:\n"
-        "        for sequence in range(start, stop):\n"
-        "            self._evicted[sequence] = chosen[sequence]\n",
+        old="    self._note_evicted(chosen)\n",
+        new="    self._note_evicted(\n"
+        "        {number: chosen[number] for start, stop in gone for number in range(start, stop)}\n"
+        "    )\n",
         why="what has arrived is thought to be there",
         checkers=("SkipHonest",),
     ),

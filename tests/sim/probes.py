@@ -54,6 +54,7 @@ def install() -> None:
     _wrap(Delivery, "restart_sending", _restart_sending)
     _wrap(Delivery, "_watermarks", _watermarks)
     _wrap(Delivery, "evict", _evict)
+    _wrap(Delivery, "_evict_given_up", _evict_given_up)
     _wrap(Delivery, "_send_nack", _send_nack)
     _wrap(Delivery, "attach", _attach)
     _wrap(Hub, "greet", _greet)
@@ -145,6 +146,14 @@ def _evict(watch: Watch, original: Any, delivery: Any, document_of: Any) -> Any:
     held.difference_update(sequence for sequence, entry in entries.items() if entry[0] is not None)
     watch.evicted(delivery, gone, held)
     return gone
+
+
+def _evict_given_up(watch: Watch, original: Any, delivery: Any, numbers: Any) -> None:
+    entries = delivery._ring._entries
+    held = {sequence for sequence, entry in entries.items() if entry[0] is not None}
+    original(delivery, numbers)
+    held.difference_update(sequence for sequence, entry in entries.items() if entry[0] is not None)
+    watch.evicted_as_told(delivery, held)
 
 
 def _greet(watch: Watch, original: Any, hub: Any, connection: Any, hello: Any, now: float) -> None:

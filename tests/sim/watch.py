@@ -258,6 +258,13 @@ class Watch:
             lineage.evicted.update(numbers)
             lineage.sender.gave_up(freed)
 
+    def evicted_as_told(self, delivery: Delivery, freed: Iterable[int]) -> None:
+        """A client holds these numbers no longer, since it was told that they were given up."""
+        freed = set(freed)
+        self.evicted(delivery, freed, freed)
+        if delivery in self.lineage_of:
+            self.lineage_of[delivery][0].evicted_as_told |= freed
+
     # Frames.
 
     def sending(self, link: Link, message: bytes, *, is_up: bool) -> None:
@@ -528,7 +535,9 @@ class Watch:
         mentions = {(e.document, e.text) for e in epoch.journal if isinstance(e, Mention)}
         saves = {(e.document, e.version) for e in epoch.journal if isinstance(e, Save)}
         for number in epoch.lost:
-            if number not in lineage.sent or lineage.sender.has_given_up(number):
+            if number not in lineage.sent:
+                continue
+            if lineage.sender.has_given_up(number) and number not in lineage.evicted_as_told:
                 continue
             message = lineage.message(number)
             if not isinstance(message, Mention | Save):

@@ -400,13 +400,40 @@ class Delivery:
         return _NOTHING
 
     def _given_up(self, ranges: Sequence[tuple[int, int]]) -> Sequence[Delivered]:
-        """Hand up what is still held of what the peer has given up (ACK-6)."""
+        """Hand up what is still held of what the peer has given up, and evict its durable events (ACK-6)."""
         found: list[tuple[int, bytes | memoryview]] = []
         for sequence, data in self._ring.given_up(ranges):
             frame = parse_frame(cast(bytes, data), encoding=self._encoding, digest=self._digest)
             assert frame is not None
             found.append((sequence, frame.body))
-        return ((0, GivenUp(tuple(found)), True),) if found else _NOTHING
+        if not found:
+            return _NOTHING
+        self._evict_given_up({sequence for sequence, _ in found})
+        return ((0, GivenUp(tuple(found)), True),)
+
+    def _evict_given_up(self, numbers: set[int]) -> None:
+        """Never send these events again: what matters of them goes under other numbers.
+
+        The peer may die before it has stored that it gave them up, and would take both. Requests and
+        supersedable events stay, since to get one of these twice changes nothing.
+        """
+        chosen: dict[int, int] = {}
+
+        def is_chosen(sequence: int, key: Hashable | None) -> bool:
+            # Of a durable event the key is its document, of a supersedable one a tuple.
+            if sequence not in numbers or not isinstance(key, int):
+                return False
+            chosen[sequence] = key
+            return True
+
+        self._ring.evict(is_chosen)
+        self._note_evicted(chosen)
+
+    def _note_evicted(self, chosen: dict[int, int]) -> None:
+        # Also what the peer has received: it may lose that again, until it has made it safe.
+        self._evicted.update(chosen)
+        if self._journal is not None and chosen:
+            self._journal.add(FramesEvicted(tuple(chosen.items())))
 
     def _take_ack(self, ack: Ack | Heartbeat, now: float) -> None:
         if not ack.durable <= ack.applied <= ack.received:
@@ -584,10 +611,7 @@ class Delivery:
             return document is not None
 
         gone = self._ring.evict(is_chosen)
-        # Also what the peer has received: it may lose that again, until it has made it safe.
-        self._evicted.update(chosen)
-        if self._journal is not None and chosen:
-            self._journal.add(FramesEvicted(tuple(chosen.items())))
+        self._note_evicted(chosen)
         self._send_skips(gone)
         return frozenset(sequence for start, stop in gone for sequence in range(start, stop))
 
@@ -596,6 +620,10 @@ class Delivery:
         ranges = RangeSet((sequence, sequence + 1) for sequence in self._evicted)
         documents = dict.fromkeys(self._evicted.values())
         return tuple(ranges)[:_RESUME_ITEMS_MAX], tuple(documents)[:_RESUME_ITEMS_MAX]
+
+    def has_evicted(self, document: int, sequence: int) -> bool:
+        """Whether an event of that document was given up which has that number or a higher one."""
+        return any(alias == document and number >= sequence for number, alias in self._evicted.items())
 
     def note_all(self, journal: OutboxJournal) -> None:
         """Note all that another process needs, but for the numbers in `Marks`."""

@@ -254,13 +254,15 @@ class Outgoing:
     def _is_healing(self, document: ClientDocument, request: SnapshotRequest, applied: int) -> bool:
         """Whether a snapshot is on its way that the server had not seen when it asked.
 
-        Nothing since that snapshot was refused, or the ERROR would have come before the request.
+        Nothing since that snapshot was refused, or the ERROR would have come before the request; and nothing
+        since was given up, the snapshot included, which makes the document stale again.
         """
         return (
             request.reason != "lost"
             and self.delivery is not None
             and document.text_sequence >= max(applied, self.delivery.released)
             and document.refused_sequence < document.text_sequence
+            and not self.delivery.has_evicted(document.alias, document.text_sequence)
         )
 
     def send_again(self, sequence: int, message: Message, now: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamctx.core.session.delivery import Delivery, Item
+from streamctx.core.session.outbox_journal import OutboxJournal
 from streamctx.limits import DEFAULT_LIMITS, Limits
 from streamctx.vocabulary import DigestAlgorithm, Encoding
 from streamctx.wire.codec import client_decoder, encode_body, server_decoder
@@ -46,7 +47,9 @@ def read(data: bytes) -> tuple[int, Message]:
 class End:
     """One delivery, as a test uses it."""
 
-    def __init__(self, *, limits: Limits = LIMITS, durable: bool = False) -> None:
+    def __init__(
+        self, *, limits: Limits = LIMITS, durable: bool = False, journal: OutboxJournal | None = None
+    ) -> None:
         self.now = 0.0
         self.lost: list[tuple[int, int]] = []
         self.delivery = Delivery(
@@ -59,6 +62,7 @@ class End:
             ring_events_max=100,
             ring_bytes_max=1_000_000,
             releases_at_durable=durable,
+            journal=journal,
         )
 
     def receive(self, *frames: bytes) -> list[tuple[int, Item]]:

@@ -15,10 +15,12 @@ from streamctx.core.session.client_session import (
     SessionEnd,
     Welcomed,
 )
+from streamctx.core.session.outbox_records import OutboxRecord, ProcessStarted
+from streamctx.core.session.outbox_state import outbox_state
 from streamctx.core.session.state import ClientState
 from streamctx.errors import CloseCode, ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamctx.limits import DEFAULT_LIMITS, Limits
-from streamctx.vocabulary import DigestAlgorithm, Encoding, HashAlgorithm
+from streamctx.vocabulary import DigestAlgorithm, Encoding, HashAlgorithm, Unit
 from streamctx.wire.capabilities import negotiated_limits
 from streamctx.wire.changes import Change
 from streamctx.wire.codec import client_decoder, encode_body
@@ -69,12 +71,19 @@ UNNUMBERED = (Hello, Ack, Heartbeat)
 class Client:
     """A client's session, and the server that the test plays."""
 
-    def __init__(self, *, limits: Limits = DEFAULT_LIMITS, told: Limits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        told: Limits | None = None,
+        keeps_outbox: bool = False,
+    ) -> None:
         self.now = 0.0
         self.told = told or limits
         self.session = ClientSession(
             ClientSettings(client=ClientInfo(name="c"), limits=limits),
             jitter=lambda: 0.5,
+            keeps_outbox=keeps_outbox,
         )
         self.attempt = 0
         self.sent: list[tuple[int, Message]] = []
@@ -132,10 +141,14 @@ class Client:
 
     def give_up(self, *numbers: int) -> None:
         """The server acknowledges everything, but has given those numbers up (ACK-6)."""
+        self.lose(*numbers, durable=self.session.next_sequence)
+
+    def lose(self, *numbers: int, durable: int) -> None:
+        """As `give_up`, of a server that has stored less."""
         next_ = self.session.next_sequence
         lost = tuple((number, number + 1) for number in numbers)
         self.hear(
-            Ack(received=next_, applied=next_, durable=next_, limit=next_ + 1024, lost=lost),
+            Ack(received=next_, applied=next_, durable=durable, limit=next_ + 1024, lost=lost),
             is_numbered=False,
         )
 
@@ -807,6 +820,7 @@ def test_a_document_that_was_never_sent_is_closed_without_a_word() -> None:
 
 
 MENTION = Mention(document=1, version=0, range=(0, 0, 0, 1))
+STARTED = ProcessStarted(0.0, 1e9, "boot", Unit.UTF_16)
 DESIGN = DesignOpen(document=1, uri="design:///1", tool=DesignTool(name="t"), file_name="f", pages=())
 
 
@@ -845,6 +859,59 @@ def test_a_mention_that_the_server_has_given_up_is_sent_again_and_once() -> None
     assert client.pump() == [MENTION]
     client.give_up(3)
     assert client.pump() == [MENTION]
+
+
+def _told_of_a_lost_mention(*, keeps_outbox: bool = False) -> tuple[Client, list[list[OutboxRecord]]]:
+    """A client whose server has given up a mention, and has stored nothing from there on; and its outbox."""
+    client = Client(keeps_outbox=keeps_outbox)
+    log = [client.session.outbox_snapshot(STARTED)]
+    client.connect(durability="full")
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.session.mention(MENTION, 0.0)
+    client.pump()
+    log.append(client.session.take_outbox_records())
+    client.lose(2, durable=2)
+    client.pump()
+    log.append(client.session.take_outbox_records())
+    return client, log
+
+
+def test_a_mention_that_the_server_has_given_up_is_sent_once_if_it_dies_before_it_has_stored_that() -> None:
+    client, _ = _told_of_a_lost_mention()
+    client.cut()
+    client.connect(durability="full", verdict="resynced", expects=2, restored=True)
+    resume = client.last_hello().resume
+    assert resume is not None
+    assert (resume.lost, resume.documents) == (((2, 3),), (1,))
+    assert client.pump() == [Skip(ranges=((2, 3),), reason="evicted", documents=(1,)), MENTION]
+
+
+@pytest.mark.parametrize("expects", [2, 3])
+def test_a_mention_that_the_server_has_given_up_is_sent_once_by_the_next_process_too(expects: int) -> None:
+    before, log = _told_of_a_lost_mention(keeps_outbox=True)
+    client = Client()
+    client.attempt = before.attempt
+    client.session = ClientSession.restored(
+        before.session.settings, outbox_state(log), STARTED, jitter=lambda: 0.5
+    )
+    client.connect(durability="full", verdict="resumed", expects=expects)
+    skips = [Skip(ranges=((2, 3),), reason="evicted", documents=(1,))][: 3 - expects]
+    assert client.pump() == [*skips, MENTION]
+    client.lose(2, durable=2)
+    assert client.pump() == []
+
+
+def test_a_snapshot_that_the_server_has_given_up_is_no_answer_to_one_that_does_not_know_it() -> None:
+    client = Client().connect(durability="full")
+    client.session.open("file:///a.py", "abc", 0.0)
+    client.pump()
+    client.session.snapshot(1)
+    client.pump()
+    client.lose(2, durable=2)
+    client.cut()
+    stale = (DocumentAction(document=1, action="snapshot", version=0),)
+    client.connect(durability="full", verdict="resynced", expects=2, restored=True, documents=stale)
+    assert types(client.pump()) == [Skip, Snapshot]
 
 
 def test_a_mention_that_waited_says_so_still_when_it_is_sent_again() -> None:

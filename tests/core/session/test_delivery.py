@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from streamctx.core.session.delivery import LOST_RANGES_MAX, GivenUp, Item, TooLarge
+from streamctx.core.session.outbox_journal import OutboxJournal
+from streamctx.core.session.outbox_records import FrameSent, FramesEvicted, Marks
 from streamctx.errors import CloseCode, RemoteProtocolError
 from streamctx.vocabulary import INTEGER_MAX, Encoding
 from streamctx.wire.codec import Malformed, UnknownType, client_decoder
@@ -586,6 +588,46 @@ def test_what_was_given_up_just_before_a_connection_broke_is_told_after_the_resu
     end.delivery.attach(1.0)
     end.delivery.resume_sending(4, (), 1.0)
     assert given_up(end.receive(frame(ack(4, lost=((2, 3),))))) == [(2, save(2))]
+
+
+def test_an_event_that_the_peer_has_given_up_is_skipped_where_the_peer_forgets_that() -> None:
+    journal = OutboxJournal(is_kept=True)
+    end = End(durable=True, journal=journal)
+    for number in range(1, 6):
+        end.delivery.send(save(number), 0.0, key=7)
+    before = journal.take(Marks(6, 1, 1, 1, 0, 0))
+    assert [type(record) for record in before] == [FrameSent] * 5 + [Marks]
+    end.flush()
+    # One of them is in flight, the other was acknowledged as received.
+    end.receive(frame(ack(4, durable=1)))
+    assert given_up(end.receive(frame(ack(4, durable=1, lost=((2, 3), (5, 6)))))) == [
+        (2, save(2)),
+        (5, save(5)),
+    ]
+    assert journal.take(Marks(6, 1, 1, 1, 0, 0)) == [FramesEvicted(((2, 7), (5, 7)))]
+    assert end.delivery.evicted() == (((2, 3), (5, 6)), (7,))
+    assert end.delivery.kept_events == 3
+    end.flush()
+    end.delivery.attach(1.0)
+    end.delivery.resume_sending(2, (), 1.0)
+    (first, *frames) = end.flush()
+    assert first == (0, Skip(ranges=((2, 3), (5, 6)), reason="evicted", documents=(7,)))
+    assert [sequence for sequence, _ in frames] == [3, 4]
+    end.receive(frame(ack(6)))
+    assert end.delivery.evicted() == ((), ())
+    assert end.delivery.kept_bytes == 0
+
+
+def test_requests_and_states_that_the_peer_has_given_up_are_kept_as_before() -> None:
+    end = End(durable=True)
+    end.send(1)
+    end.delivery.send(cursor(0), 0.0, key=("cursor", 7), durable=False)
+    end.flush()
+    assert given_up(end.receive(frame(ack(1, lost=((1, 3),))))) == [(1, save(1)), (2, cursor(0))]
+    assert end.delivery.evicted() == ((), ())
+    end.delivery.attach(1.0)
+    end.delivery.resume_sending(1, (), 1.0)
+    assert [sequence for sequence, _ in end.flush()] == [1, 2]
 
 
 @pytest.mark.parametrize("lost", [(3, 5), (0, 2), (1, INTEGER_MAX)])
