@@ -164,7 +164,7 @@ async def test_a_damaged_session_is_gone_and_the_store_that_fails_says_when(
     session_id = await stored_session(tmp_path / "data")
     async with running(tmp_path / "data") as after:
         for found, status, code in (
-            (Damaged("a page is missing", None), 404, "not_found"),
+            (Damaged("a page is missing", None), 410, "damaged"),
             (StoreError("/secret/path is full", is_fatal=False, retry_after_s=6.5), 503, "unavailable"),
         ):
             monkeypatch.setattr(after.hub.storage._engine, "load", lambda _, done, found=found: done(found))
