@@ -386,7 +386,9 @@ class Driver:
         self._wake.set()
 
     def _fail(self, error: RemoteProtocolError) -> None:
-        logger.warning("session %s: the connection is left: %s", self.session.session_id, error)
+        # A network that is slow or gone is nobody's fault.
+        level = logging.DEBUG if error.code is ErrorCode.SLOW else logging.WARNING
+        logger.log(level, "session %s: the connection is left: %s", self.session.session_id, error)
         self._failed_with = error.close_code
         self._leave(_SERVER_AT_FAULT, error.code)
 

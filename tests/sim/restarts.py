@@ -164,7 +164,7 @@ class Restarts:
         watch.epoch_of[session.delivery._window] = epoch
         watch.doors.restored(stored.record)
         watch.claims.restored(session.epoch)
-        self._untold.add(session.session_id)
+        self._untold.add(session.epoch)
 
     def _check_promises(self, epoch: Epoch, expected: int, *, is_forgiven: bool) -> None:
         if is_forgiven and self._watch.world.host.durability != "full":
@@ -226,7 +226,7 @@ class Restarts:
 
     def welcoming(self, session: ServerSession, hello: Hello, welcome: Welcome, *, is_honest: bool) -> None:
         """The server says WELCOME."""
-        is_restored = session.session_id in self._untold
+        is_restored = session.epoch in self._untold
         if welcome.restored is not is_restored:
             self._watch.fail(
                 "RestoredTold",
@@ -244,7 +244,7 @@ class Restarts:
     def heard(self, session: ServerSession) -> None:
         """The server has handled input of a session."""
         if self._untold and session.is_heard:
-            self._untold.discard(session.session_id)
+            self._untold.discard(session.epoch)
 
     def welcomed(self, session: ClientSession, lineage: Lineage, welcome: Welcome) -> None:
         """A client goes on with a session that says that it was restored."""
