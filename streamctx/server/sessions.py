@@ -30,6 +30,7 @@ from streamctx.server.answers import (
 from streamctx.server.logs import logger
 from streamctx.server.security import Refusal
 from streamctx.server.shell import Shell
+from streamctx.server.turns import PastTurns
 from streamctx.vocabulary import INTEGER_MAX
 
 __all__ = ["SessionEndpoints"]
@@ -42,9 +43,6 @@ _FALSE = frozenset({"false", "0"})
 _VERSIONS_DEFAULT = 1000
 _VERSIONS_MAX = 10_000
 
-# Of these each holds a session's texts for as long as it takes; others wait.
-_REPLAYS_MAX = 2
-
 # A document's URI may end in this as well, but with its slash percent-encoded.
 _HISTORY = "/history"
 
@@ -55,7 +53,9 @@ class SessionEndpoints:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._hub = shell.hub
-        self._replays = anyio.CapacityLimiter(_REPLAYS_MAX)
+        self._turns = PastTurns()
+        # One at a time waits in the store, so that writes go on between two.
+        self._reading = asyncio.Lock()
 
     def routes(self) -> list[Route]:
         """Where they are."""
@@ -112,13 +112,14 @@ class SessionEndpoints:
         limit = _number(request, "limit", 1, _VERSIONS_MAX, default=_VERSIONS_DEFAULT)
         if isinstance(limit, Refusal):
             return answer(limit)
-        past = await self._past(principal, session_id)
-        if isinstance(past, Refusal):
-            return answer(past)
-        document = await self._replay(lambda: past.document(name))
-        if not document.moments:
-            return answer(NOT_FOUND)
-        return JSONResponse({"session": session_id, **history_view(past, document, limit=limit or 1)})
+
+        def look_back(past: SessionPast) -> Response:
+            document = past.document(name)
+            if not document.moments:
+                return answer(NOT_FOUND)
+            return JSONResponse({"session": session_id, **history_view(past, document, limit=limit or 1)})
+
+        return await self._look_back(principal, session_id, look_back)
 
     async def _text_at(self, request: Request, principal: Principal, session_id: str, name: str) -> Response:
         version = _number(request, "at", 0, INTEGER_MAX)
@@ -127,15 +128,36 @@ class SessionEndpoints:
             return answer(version)
         if isinstance(opened, Refusal):
             return answer(opened)
-        past = await self._past(principal, session_id)
-        if isinstance(past, Refusal):
-            return answer(past)
         assert version is not None
-        try:
-            text = await self._replay(lambda: past.text(name, version, opened=opened))
-        except NotInHistory as error:
-            return _answer_not_kept(error)
-        return JSONResponse({"session": session_id, **past_view(text)})
+
+        def look_back(past: SessionPast) -> Response:
+            try:
+                text = past.text(name, version, opened=opened)
+            except NotInHistory as error:
+                return _answer_not_kept(error)
+            return JSONResponse({"session": session_id, **past_view(text)})
+
+        return await self._look_back(principal, session_id, look_back)
+
+    async def _look_back(
+        self, principal: Principal, session_id: str, look_back: Callable[[SessionPast], Response]
+    ) -> Response:
+        """Answer from the past of a session.
+
+        Whoever has its turn holds all of that past, from before it is read until the answer is built.
+
+        Args:
+            principal: Whose session it has to be, and whose turn it takes.
+            session_id: Which session.
+            look_back: Builds the answer, beside the event loop: it takes as long as the past is.
+        """
+        async with self._turns.turn(principal.name) as refusal:
+            if refusal is not None:
+                return answer(refusal)
+            past = await self._past(principal, session_id)
+            if isinstance(past, Refusal):
+                return answer(past)
+            return await anyio.to_thread.run_sync(look_back, past)
 
     async def _recall(self, principal: Principal, session_id: str) -> Refusal | None:
         """Let a stored session be live; a refusal if that fails, and not if there is none."""
@@ -148,20 +170,17 @@ class SessionEndpoints:
         return damaged(found) if isinstance(found, Damaged) else None
 
     async def _past(self, principal: Principal, session_id: str) -> SessionPast | Refusal:
-        if self._hub.session(principal, session_id) is None:
-            return NOT_FOUND
-        read: asyncio.Future[SessionPast | StoreError | None] = asyncio.get_running_loop().create_future()
-        self._hub.past(principal, session_id, _settle(read))
-        past = await read
+        async with self._reading:
+            if self._hub.session(principal, session_id) is None:
+                return NOT_FOUND
+            read: asyncio.Future[SessionPast | StoreError | None] = asyncio.get_running_loop().create_future()
+            self._hub.past(principal, session_id, _settle(read))
+            past = await read
         if isinstance(past, StoreError):
             return unavailable(past)
         if past is None:
             return nothing_stored() if self._shell.store is None else NOT_FOUND
         return past
-
-    async def _replay(self, read: Callable[[], T]) -> T:
-        """Run what takes as long as a session's past is, beside the event loop."""
-        return await anyio.to_thread.run_sync(read, limiter=self._replays)
 
 
 def _settle(future: asyncio.Future[T]) -> Callable[[T], None]:

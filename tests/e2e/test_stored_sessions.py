@@ -8,7 +8,8 @@ import json
 import socket
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+import weakref
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ import pytest
 from streamctx import __version__
 from streamctx.client.client import Client, connect
 from streamctx.engine.base import Damaged, StoreError
+from streamctx.hub.history import SessionPast
 from streamctx.hub.hub import Hub
 from streamctx.hub.ports import Principal
 from streamctx.limits import DEFAULT_LIMITS, Limits
@@ -28,6 +30,7 @@ from streamctx.server.config import ServerConfig
 from streamctx.server.serve import Server, serve
 from streamctx.server.store import open_engine, served_store
 from streamctx.server.stored import IMPORT_BYTES_MAX, IMPORT_PATH
+from streamctx.server.turns import PASTS_MAX, WAITING_MAX
 
 __all__: list[str] = []
 
@@ -242,6 +245,69 @@ async def test_every_version_is_read_back_live_and_stored(tmp_path: Path) -> Non
         assert newest.json["count"] == 4
 
 
+class GatedPasts:
+    """Holds back the pasts that a hub has read, and counts how many are in memory at a time."""
+
+    def __init__(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._read = hub.past
+        self._held: list[Callable[[], None]] = []
+        self._present: weakref.WeakSet[SessionPast] = weakref.WeakSet()
+        self.asked = 0
+        self.present_max = 0
+        monkeypatch.setattr(hub, "past", self._past)
+
+    def _past(
+        self,
+        principal: Principal,
+        session_id: str,
+        done: Callable[[SessionPast | StoreError | None], None],
+    ) -> None:
+        self.asked += 1
+
+        def hold(past: SessionPast | StoreError | None) -> None:
+            if isinstance(past, SessionPast):
+                self._present.add(past)
+                self.present_max = max(self.present_max, len(self._present))
+            self._held.append(lambda: done(past))
+
+        self._read(principal, session_id, hold)
+
+    def release(self) -> None:
+        held, self._held = self._held, []
+        for give in held:
+            give()
+
+
+async def test_few_pasts_are_in_memory_however_many_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path / "data") as first, first.editor() as anna, first.editor(BERT) as bert:
+        pasts = GatedPasts(first.hub, monkeypatch)
+        answers: list[Answer] = []
+
+        async def ask(client: Client, query: str, token: str) -> None:
+            path = f"/v1/sessions/{client.session_id}/documents/1{query}"
+            answers.append(await first.ask(path, token=token))
+
+        async with asyncio.timeout(20), anyio.create_task_group() as tasks:
+            for query in ["/history", "?at=1"] * 6:
+                tasks.start_soon(ask, anna, query, ANNA)
+            while len(answers) < 12 - 1 - WAITING_MAX:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert pasts.asked == 1
+            assert {(each.status, each.code, each.headers["retry-after"]) for each in answers} == {
+                (503, "limit", "5")
+            }
+            # Who asks often takes nobody else's turn.
+            tasks.start_soon(ask, bert, "/history", BERT)
+            while len(answers) < 13:
+                pasts.release()
+                await asyncio.sleep(0.01)
+        assert [each.status for each in answers[-2 - WAITING_MAX :]] == [200] * (2 + WAITING_MAX)
+        assert pasts.asked == 2 + WAITING_MAX
+        assert pasts.present_max <= PASTS_MAX
+
+
 @pytest.mark.parametrize(
     ("query", "status", "reason"),
     [
@@ -322,7 +388,10 @@ async def test_a_session_in_use_is_not_deleted_and_one_that_is_not_is(tmp_path: 
             assert [session["session"] for session in pruned["sessions"]] == [session_id]
             assert (pruned["in_use"], pruned["left_out"]) == ([client.session_id], ["nobody"])
             assert list(await after.listed()) == [client.session_id]
-        assert await after.listed() == {}
+        async with asyncio.timeout(10):
+            # It has ended, and goes with the next commit.
+            while await after.listed():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
 
 async def test_a_session_that_was_only_looked_at_can_be_deleted(tmp_path: Path) -> None:
