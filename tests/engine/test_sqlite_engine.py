@@ -84,6 +84,24 @@ async def test_a_large_queue_is_several_commits(tmp_path: Path) -> None:
     await engine.close()
 
 
+async def test_the_past_is_read_alone_and_after_the_writes_that_came_before(tmp_path: Path) -> None:
+    engine = _started(SqliteStore.open(tmp_path))
+    calls = Calls(engine)
+    for session_id in ("s1", "s2"):
+        await calls.fence(record(session_id))
+    gate = Gate(engine)
+    await asyncio.sleep(0)
+    completed: list[str] = []
+    engine.load("s2", lambda _: completed.append("load"))
+    engine.tail("s2", 0.0, lambda _: completed.append("past"))
+    engine.append("s1", "e1", batch(1), lambda _: completed.append("write"))
+    engine.tail("s2", 0.0, lambda _: completed.append("past"))
+    await gate.open()
+    await calls.append("s1", "e1", batch(3))
+    assert completed == ["load", "past", "write", "past"]
+    await engine.close()
+
+
 async def test_calls_made_before_the_start_wait_for_it(tmp_path: Path) -> None:
     engine = SqliteEngine(SqliteStore.open(tmp_path))
     calls = Calls(engine)

@@ -61,6 +61,8 @@ class _Get(msgspec.Struct, frozen=True):
     session_id: str | None
     read: Callable[[SqliteStore], Any]
     done: Callable[[Any], None]
+    is_long: bool = False
+    """Whether it may take seconds, so that it goes alone and never before what was queued before it."""
 
 
 _Answer: TypeAlias = tuple[Callable[[Any], None], Any]
@@ -171,7 +173,7 @@ class SqliteEngine:
 
     def tail(self, session_id: str, since: float, done: Callable[[Past], None]) -> None:
         """Read the past of a session."""
-        self._get(session_id, lambda store: store.tail(session_id, since), done)
+        self._get(session_id, lambda store: store.tail(session_id, since), done, is_long=True)
 
     def forget(self, session_id: str, done: Done) -> None:
         """Delete a session."""
@@ -260,11 +262,16 @@ class SqliteEngine:
             self._wake.set()
 
     def _get(
-        self, session_id: str | None, read: Callable[[SqliteStore], Any], done: Callable[[Any], None]
+        self,
+        session_id: str | None,
+        read: Callable[[SqliteStore], Any],
+        done: Callable[[Any], None],
+        *,
+        is_long: bool = False,
     ) -> None:
         if self._is_stopping:
             return
-        self._queue.append(_Get(session_id, read, done))
+        self._queue.append(_Get(session_id, read, done, is_long))
         self._wake.set()
 
     def _run(self) -> None:
@@ -325,6 +332,11 @@ class SqliteEngine:
                     break
                 gets.append(item)
                 queue.popleft()
+                break
+            elif item.is_long:
+                if not puts and not gets:
+                    gets.append(item)
+                    queue.popleft()
                 break
             elif item.session_id in written or len(gets) == _READS_MAX:
                 break
