@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from http import HTTPStatus
-from typing import IO
+from typing import IO, TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -50,6 +50,8 @@ IMPORT_BYTES_MAX = 256 * MIB
 _CHUNK_BYTES = 256 * 1024
 _BUSY_RETRY_S = 5
 _TEXT = "application/octet-stream"
+
+Forgetting: TypeAlias = "asyncio.Future[StoreError | None]"
 
 
 class PruneRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,13 +95,14 @@ class StoredEndpoints:
         session_id = request.path_params["session"]
         if session_id not in self._stored(principal):
             return answer(NOT_FOUND)
-        if self._hub.is_in_use(session_id):
+        forgetting = self._forget(session_id)
+        if forgetting is None:
             return answer(
                 Refusal(
                     HTTPStatus.CONFLICT, ErrorCode.CONFLICT, "the session is in use: its client is connected"
                 )
             )
-        error = await self._forget(session_id)
+        error = await forgetting
         return answer(unavailable(error)) if error else JSONResponse({"session": session_id})
 
     async def prune(self, request: Request) -> Response:
@@ -112,23 +115,21 @@ class StoredEndpoints:
             asked = msgspec.json.decode(await request.body() or b"{}", type=PruneRequest)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return answer(bad_request(f"the body is not what is expected: {error}"))
-        found = list(self._found(principal, asked))
-        in_use = [summary for summary in found if self._hub.is_in_use(summary.session_id)]
-        going = [summary for summary in found if not self._hub.is_in_use(summary.session_id)]
         try:
             damaged = await self._found_set_aside(principal, store, asked)
-            if not asked.dry_run:
-                await self._forget_all(store, going, damaged)
+            found = list(self._found(principal, asked))
+            going = await self._prune(store, found, damaged, dry_run=asked.dry_run)
         except StoreError as error:
             return answer(unavailable(error))
         known = {summary.session_id for summary in found} | {each.session_id for each in damaged}
+        gone = {summary.session_id for summary in going}
         return JSONResponse(
             {
                 "dry_run": asked.dry_run,
                 "retention_s": self._shell.limits.retention_s,
                 "sessions": [stored_view(summary) | stored_facts(summary) for summary in going],
                 "damaged": [set_aside_view(each) for each in damaged],
-                "in_use": [summary.session_id for summary in in_use],
+                "in_use": [summary.session_id for summary in found if summary.session_id not in gone],
                 "left_out": [each for each in asked.sessions or () if each not in known],
             }
         )
@@ -234,24 +235,42 @@ class StoredEndpoints:
             if found.at <= before and (wanted is None or found.session_id in wanted)
         ]
 
-    async def _forget(self, session_id: str) -> StoreError | None:
-        done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
-        self._hub.forget(session_id, lambda error: None if done.done() else done.set_result(error))
-        return await done
+    def _forget(self, session_id: str) -> Forgetting | None:
+        """Begin to delete a session; `None` if it is in use.
 
-    async def _forget_all(
-        self, store: RunningStore, going: Iterable[Summary], damaged: Iterable[SetAside]
-    ) -> None:
-        """Delete sessions, and what was set aside as damaged.
+        That is asked in the same step: a client can come back wherever something is awaited.
+        """
+        if self._hub.is_in_use(session_id):
+            return None
+        done: Forgetting = asyncio.get_running_loop().create_future()
+        self._hub.forget(session_id, lambda error: None if done.done() else done.set_result(error))
+        return done
+
+    async def _prune(
+        self,
+        store: RunningStore,
+        found: Iterable[Summary],
+        damaged: Iterable[SetAside],
+        *,
+        dry_run: bool,
+    ) -> list[Summary]:
+        """Delete sessions that are not in use, and what was set aside as damaged.
+
+        Returns:
+            The sessions that are deleted; in a dry run, that would be.
 
         Raises:
             StoreError: If the store fails; what was deleted by then is gone.
         """
-        waiting = [self._forget(summary.session_id) for summary in going]
-        for error in await asyncio.gather(*waiting):
+        if dry_run:
+            return [summary for summary in found if not self._hub.is_in_use(summary.session_id)]
+        begun = [(summary, self._forget(summary.session_id)) for summary in found]
+        going = [(summary, forgetting) for summary, forgetting in begun if forgetting is not None]
+        for error in await asyncio.gather(*[forgetting for _, forgetting in going]):
             if error is not None:
                 raise error
         await store.forget_set_aside([found.key for found in damaged])
+        return [summary for summary, _ in going]
 
 
 class _BackupResponse(StreamingResponse):

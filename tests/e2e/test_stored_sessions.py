@@ -394,6 +394,46 @@ async def test_a_session_in_use_is_not_deleted_and_one_that_is_not_is(tmp_path: 
                 await asyncio.sleep(0.01)
 
 
+class ReturningClients:
+    """Clients that come back in the next turn of the loop after a session was asked for."""
+
+    def __init__(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._is_in_use = hub.is_in_use
+        self._back: set[str] = set()
+        monkeypatch.setattr(hub, "is_in_use", self._is_back)
+
+    def _is_back(self, session_id: str) -> bool:
+        asyncio.get_running_loop().call_soon(self._back.add, session_id)
+        return session_id in self._back or self._is_in_use(session_id)
+
+
+async def test_whether_a_session_is_in_use_is_asked_in_the_step_that_deletes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted = await stored_session(tmp_path / "data")
+    pruned = await stored_session(tmp_path / "data")
+    async with running(tmp_path / "data") as after:
+        ReturningClients(after.hub, monkeypatch)
+        assert (await after.ask(f"/v1/sessions/{deleted}", method="DELETE")).status == 200
+        gone = await after.prune(sessions=[pruned])
+        assert (gone.status, [each["session"] for each in gone.json["sessions"]]) == (200, [pruned])
+        assert await after.listed() == {}
+
+
+async def test_a_session_that_is_in_use_by_now_is_left_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_id = await stored_session(tmp_path / "data")
+    async with running(tmp_path / "data") as after:
+        ReturningClients(after.hub, monkeypatch)
+        tried = (await after.prune(sessions=[session_id], dry_run=True)).json
+        assert [each["session"] for each in tried["sessions"]] == [session_id]
+        pruned = (await after.prune(sessions=[session_id])).json
+        assert (pruned["sessions"], pruned["in_use"]) == ([], [session_id])
+        assert (await after.ask(f"/v1/sessions/{session_id}", method="DELETE")).status == 409
+        assert session_id in await after.listed()
+
+
 async def test_a_session_that_was_only_looked_at_can_be_deleted(tmp_path: Path) -> None:
     session_id = await stored_session(tmp_path / "data")
     async with running(tmp_path / "data") as after:
