@@ -32,6 +32,7 @@ from streamctx.server.answers import (
     nothing_stored,
     unavailable,
 )
+from streamctx.server.logs import logger
 from streamctx.server.running_store import RunningStore
 from streamctx.server.security import Refusal
 from streamctx.server.shell import Shell
@@ -180,6 +181,8 @@ class StoredEndpoints:
             except ImportRefused as error:
                 return answer(bad_request(str(error)))
             except StoreError as error:
+                # Only the operator learns whether a quota or the session of somebody else is in the way.
+                logger.warning("an import of %s was not stored: %s", principal.name, error)
                 return answer(unavailable(error))
         return JSONResponse({"session": session_id})
 

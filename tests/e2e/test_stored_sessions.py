@@ -480,6 +480,22 @@ async def test_a_session_goes_to_another_server_as_a_file(tmp_path: Path) -> Non
         assert document.json["text"] == "cbatext\n"
 
 
+async def test_an_import_does_not_tell_that_another_has_the_session(tmp_path: Path) -> None:
+    session_id = await stored_session(tmp_path / "data")
+    async with running(tmp_path / "data") as after:
+        exported = await after.ask(f"/v1/sessions/{session_id}/export")
+        own = await after.ask(IMPORT_PATH, method="POST", body=exported.body)
+        assert (own.status, own.json) == (200, {"session": session_id})
+        refused = await after.ask(IMPORT_PATH, method="POST", token=BERT, body=exported.body)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "60")
+        assert refused.json["error"] == {
+            "code": "unavailable",
+            "message": "the store cannot do that now; try again in 60 s",
+        }
+        assert await after.listed(BERT) == {}
+        assert session_id in await after.listed()
+
+
 async def test_an_import_that_is_none_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as first:
         for body in (b"", b"nonsense", bytes(200_000)):

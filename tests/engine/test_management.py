@@ -194,12 +194,29 @@ def test_the_same_session_may_be_imported_again_and_another_may_not(
 ) -> None:
     _fill(store)
     data = _exported(store)
-    assert store.import_session(data, principal="ben") == "s1"
+    assert store.import_session(data, principal="anna") == "s1"
     assert other.import_session(data) == "s1"
     assert other.import_session(data) == "s1"
     store.append("s1", "e1", batch(5))
     with pytest.raises(ImportRefused, match="stored as s1 already"):
         other.import_session(_exported(store))
+
+
+def test_an_import_tells_nothing_of_another_owners_session(
+    store: SqliteStore, tmp_path: Path, clock: Clock
+) -> None:
+    _fill(store)
+    data = _exported(store)
+    store.append("s1", "e1", batch(5))
+    full = SqliteStore.open(tmp_path / "full", clock=clock, principal_bytes_max=1)
+    told = []
+    for place, exported in ((store, data), (store, _exported(store)), (full, data)):
+        with pytest.raises(StoreError) as caught:
+            place.import_session(exported, principal="ben")
+        told.append((caught.value.is_fatal, caught.value.retry_after_s))
+    full.close()
+    assert told == [(False, 60.0)] * 3
+    assert [summary.principal for summary in store.summaries()] == ["anna"]
 
 
 def _changed(data: bytes) -> bytes:

@@ -76,6 +76,11 @@ class Management:
             exported = exported.of(principal)
         session_id = exported.record.session_id
         entry = self._sessions.get(session_id)
+        if entry is not None and principal not in (None, entry.principal):
+            # Who asks is told the same as where a quota is used up, whose delay this is.
+            raise StoreError(
+                f"session {session_id} is stored for another principal", is_fatal=False, retry_after_s=60.0
+            )
         if entry is not None:
             self._demand_same(entry, exported)
             return session_id

@@ -332,7 +332,8 @@ class SqliteStore:
 
         Raises:
             ImportRefused: If the bytes are no good, or another session has that id.
-            StoreError: If it cannot be stored.
+            StoreError: If it cannot be stored; so too, not to tell of it, where that id is stored and not for
+                `principal`.
         """
         return self._guarded(lambda: self._management.import_session(data, principal=principal))
 
