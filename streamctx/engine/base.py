@@ -116,7 +116,8 @@ class Engine(Protocol):
     that thread, at once or later, with `None` if it is safe. What concerns one session takes effect in the
     order of the calls, and completes in it; after a failed call for a session every later one that writes
     fails too, until it is loaded again, forgotten, or begins anew in another epoch: nothing is stored behind
-    what is missing. An engine that is closed completes nothing any more.
+    what is missing. A failed `snapshot` has no such effect, since nothing depends on it: the batches that it
+    covers are there still. An engine that is closed completes nothing any more.
     """
 
     @property
@@ -134,7 +135,10 @@ class Engine(Protocol):
         """Add a batch to the journal of a session whose record was stored."""
 
     def is_snapshot_due(self, session_id: str) -> bool:
-        """Whether so much was appended since the last snapshot that a new one would pay."""
+        """Whether so much was appended since the last snapshot that a new one would pay.
+
+        Not while one waits to be stored, and not for a while after one has failed.
+        """
 
     def snapshot(
         self, session_id: str, epoch: str, state: SessionState, done: Done, *, purge: bool = False

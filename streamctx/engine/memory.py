@@ -69,8 +69,10 @@ class MemoryEngine:
 
     def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Done) -> None:
         """Add a batch."""
-        stored = self._stored(session_id, epoch)
+        stored = self._writable(session_id, epoch)
         if stored is None:
+            if session_id in self._sessions:
+                self._failed.add(session_id)
             done(_refusal(session_id, epoch))
             return
         stored.changed = self._clock()
@@ -89,7 +91,7 @@ class MemoryEngine:
         self, session_id: str, epoch: str, state: SessionState, done: Done, *, purge: bool = False
     ) -> None:
         """Store a state, and drop what is older than the history, or all that is older."""
-        stored = self._stored(session_id, epoch)
+        stored = self._writable(session_id, epoch)
         if stored is None:
             done(_refusal(session_id, epoch))
             return
@@ -163,12 +165,9 @@ class MemoryEngine:
             del stored.batches[: covered - stored.dropped]
             stored.dropped = covered
 
-    def _stored(self, session_id: str, epoch: str) -> _Stored | None:
+    def _writable(self, session_id: str, epoch: str) -> _Stored | None:
         stored = self._sessions.get(session_id)
-        if stored is None:
-            return None
-        if session_id in self._failed or stored.record.epoch != epoch:
-            self._failed.add(session_id)
+        if stored is None or session_id in self._failed or stored.record.epoch != epoch:
             return None
         return stored
 

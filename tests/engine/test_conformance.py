@@ -148,6 +148,31 @@ async def test_after_a_failed_call_every_later_write_of_the_session_fails_until_
     assert await calls.load("s1") == StoredSession(record(), None, (batch(1),))
 
 
+async def test_after_a_failed_snapshot_the_session_goes_on(calls: Calls) -> None:
+    await calls.fence(record())
+    await calls.append("s1", "e1", batch(1))
+    for purge in (False, True):
+        with pytest.raises(StoreError) as caught:
+            await calls.snapshot("s1", "e2", state(3), purge=purge)
+        assert not caught.value.is_fatal
+    await calls.append("s1", "e1", batch(3))
+    await calls.fence(record(attempt=2))
+    await calls.snapshot("s1", "e1", state(5))
+    await calls.append("s1", "e1", batch(5))
+    assert await calls.load("s1") == StoredSession(record(attempt=2), state(5), (batch(5),))
+
+
+async def test_after_a_failed_append_a_snapshot_fails_until_the_session_is_loaded(calls: Calls) -> None:
+    await calls.fence(record())
+    with pytest.raises(StoreError):
+        await calls.append("s1", "e2", batch(1))
+    for purge in (False, True):
+        with pytest.raises(StoreError):
+            await calls.snapshot("s1", "e1", state(3), purge=purge)
+    assert await calls.load("s1") == StoredSession(record(), None, ())
+    await calls.snapshot("s1", "e1", state(3))
+
+
 async def test_after_a_failed_call_a_session_may_begin_anew(calls: Calls) -> None:
     await calls.fence(record())
     with pytest.raises(StoreError):

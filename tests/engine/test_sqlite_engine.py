@@ -195,6 +195,73 @@ async def test_more_than_may_wait_fails_in_its_turn(tmp_path: Path) -> None:
     await engine.close()
 
 
+async def test_a_large_state_that_waits_keeps_nobody_from_storing(tmp_path: Path) -> None:
+    engine = _started(SqliteStore.open(tmp_path))
+    calls = Calls(engine)
+    await calls.fence(record("s1"))
+    await calls.fence(record("s2"))
+    gate = Gate(engine)
+    await asyncio.sleep(0)
+    large = state(1, document(1, "x" * (65 << 20)))
+    results: list[StoreError | None] = []
+    engine.append("s1", "e1", batch(1), results.append)
+    engine.snapshot("s1", "e1", large, results.append)
+    engine.append("s1", "e1", batch(3), results.append)
+    engine.append("s2", "e1", batch(1), results.append)
+    await gate.open()
+    loaded = await calls.load("s1")
+    assert results == [None] * 4
+    assert isinstance(loaded, StoredSession)
+    assert loaded.batches == (batch(3),)
+    assert await calls.load("s2") == StoredSession(record("s2"), None, (batch(1),))
+    await engine.close()
+
+
+@pytest.mark.parametrize(("more_bytes", "is_taken"), [(-2048, True), (-2047, False)])
+async def test_more_states_than_may_wait_fail_alone_and_none_is_due_for_a_while(
+    tmp_path: Path, more_bytes: int, is_taken: bool
+) -> None:
+    engine = _started(SqliteStore.open(tmp_path))
+    calls = Calls(engine)
+    for name in ("s1", "s2"):
+        await calls.fence(record(name))
+        await calls.append(name, "e1", *[batch(1)] * 4096)
+    assert engine.is_snapshot_due("s2")
+    gate = Gate(engine)
+    await asyncio.sleep(0)
+    results: list[StoreError | None] = []
+    engine.snapshot("s1", "e1", state(1, document(1, "x" * (32 << 20))), results.append)
+    more = state(1, document(1, "x" * ((32 << 20) + more_bytes)))
+    engine.snapshot("s2", "e1", more, results.append)
+    assert not engine.is_snapshot_due("s2")
+    purged: list[StoreError | None] = []
+    engine.snapshot("s2", "e1", more, purged.append, purge=True)
+    await gate.open()
+    await calls.append("s2", "e1", *[batch(1)] * 4096)
+    assert [result is None for result in results] == [True, is_taken]
+    assert not any(result is not None and result.is_fatal for result in results)
+    assert purged == [None]
+    await engine.close()
+
+
+@pytest.mark.parametrize(("snapshot_retry_s", "is_due"), [(1000.0, False), (0.0, True)])
+async def test_no_snapshot_is_due_for_a_while_after_one_has_failed(
+    tmp_path: Path, snapshot_retry_s: float, is_due: bool
+) -> None:
+    store = SqliteStore.open(tmp_path, principal_bytes_max=1 << 20)
+    engine = SqliteEngine(store, snapshot_retry_s=snapshot_retry_s)
+    engine.start(asyncio.get_running_loop())
+    calls = Calls(engine)
+    await calls.fence(record())
+    await calls.append("s1", "e1", *[batch(1)] * 4096)
+    assert engine.is_snapshot_due("s1")
+    with pytest.raises(StoreError, match="quota"):
+        await calls.snapshot("s1", "e1", state(1, document(1, "x" * (2 << 20))))
+    assert engine.is_snapshot_due("s1") == is_due
+    await calls.append("s1", "e1", batch(1))
+    await engine.close()
+
+
 async def test_a_task_sees_all_that_was_queued_before_it(tmp_path: Path) -> None:
     engine = _started(SqliteStore.open(tmp_path))
     engine.fence(record(), lambda _: None)

@@ -37,6 +37,13 @@ _TRANSACTION_BYTES = 1 << 20
 _READS_MAX = 16
 # What may wait for the disk, before it counts as too slow.
 _WAITING_BYTES_MAX = 64 << 20
+# What states may wait besides: a large one is no sign of a slow disk, and would count against all others. One
+# that is larger waits alone.
+_SNAPSHOTS_BYTES_MAX = 64 << 20
+# After a snapshot has failed: to make a state takes time, and may do so in vain.
+_SNAPSHOT_RETRY_S = 30.0
+# Before sessions whose time is over are taken out of those.
+_RETRIES_MAX = 1000
 _IDLE_S = 1.0
 # While nothing comes: what has become older than the history since.
 _LATER_S = 60.0
@@ -53,6 +60,8 @@ class _Put(msgspec.Struct, frozen=True, gc=False):
     operation: Write
     byte_count: int
     done: Done
+    snapshot_bytes: int = 0
+    """Those of a state, which count apart."""
 
 
 class _Get(msgspec.Struct, frozen=True):
@@ -76,9 +85,12 @@ class SqliteEngine:
     Args:
         store: It belongs to the engine from now on, and to its thread from `start` on.
         idle_s: Without work for so long the store does what could wait.
+        snapshot_retry_s: For so long no snapshot of a session is due after one has failed.
     """
 
-    def __init__(self, store: SqliteStore, *, idle_s: float = _IDLE_S) -> None:
+    def __init__(
+        self, store: SqliteStore, *, idle_s: float = _IDLE_S, snapshot_retry_s: float = _SNAPSHOT_RETRY_S
+    ) -> None:
         self.durability: Durability = store.durability
         self._store = store
         self._idle_s = idle_s
@@ -91,6 +103,9 @@ class SqliteEngine:
         self._served_at = -_PACE_S
         self._is_closed = False
         self._snapshots_waiting: set[str] = set()
+        self._snapshots_bytes = 0
+        self._snapshot_retry_s = snapshot_retry_s
+        self._no_snapshot_before: dict[str, float] = {}
         # Each is changed by one thread only; the difference is what waits.
         self._queued_bytes = 0
         self._taken_bytes = 0
@@ -109,12 +124,12 @@ class SqliteEngine:
     def fault(self) -> StoreError | None:
         """Why nothing can be stored now, as far as the last write tells."""
         if self.waiting_bytes > _WAITING_BYTES_MAX:
-            return _too_slow(self.waiting_bytes)
+            return _too_slow(self.waiting_bytes, limit_bytes=_WAITING_BYTES_MAX)
         return self._store.fault
 
     @property
     def waiting_bytes(self) -> int:
-        """What has been given to the engine and not yet to the disk."""
+        """What has been given to the engine and not yet to the disk, but for states."""
         return self._queued_bytes - self._taken_bytes
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -151,21 +166,42 @@ class SqliteEngine:
         self._put(Append(session_id, epoch, payload), len(payload), done)
 
     def is_snapshot_due(self, session_id: str) -> bool:
-        """Whether a snapshot would pay; not while one waits to be stored."""
-        return session_id not in self._snapshots_waiting and self._store.is_snapshot_due(session_id)
+        """Whether a snapshot would pay; not while one waits to be stored, or soon after one has failed."""
+        return (
+            session_id not in self._snapshots_waiting
+            and self._store.is_snapshot_due(session_id)
+            and time.monotonic() >= self._no_snapshot_before.get(session_id, 0.0)
+        )
 
     def snapshot(
         self, session_id: str, epoch: str, state: SessionState, done: Done, *, purge: bool = False
     ) -> None:
         """Store a state."""
+        byte_count = _CALL_BYTES + sum(len(document.text or "") for document in state.documents)
+        operation: Write = Snapshot(session_id, epoch, state, purge)
+        # A purge is for what nobody may find any more, and waits as long as it takes.
+        if not purge and self._snapshots_bytes and self._snapshots_bytes + byte_count > _SNAPSHOTS_BYTES_MAX:
+            error = _too_slow(self._snapshots_bytes + byte_count, limit_bytes=_SNAPSHOTS_BYTES_MAX)
+            operation, byte_count = Refused(session_id, error, is_snapshot=True), 0
 
         def finish(error: StoreError | None) -> None:
             self._snapshots_waiting.discard(session_id)
+            self._snapshots_bytes -= byte_count
+            if error is not None:
+                self._put_snapshots_off(session_id)
             done(error)
 
-        self._snapshots_waiting.add(session_id)
-        byte_count = sum(len(document.text or "") for document in state.documents)
-        self._put(Snapshot(session_id, epoch, state, purge), _CALL_BYTES + byte_count, finish)
+        if not self._is_stopping:
+            self._snapshots_waiting.add(session_id)
+            self._snapshots_bytes += byte_count
+            self._enqueue(_Put(operation, 0, finish, byte_count))
+
+    def _put_snapshots_off(self, session_id: str) -> None:
+        now = time.monotonic()
+        if len(self._no_snapshot_before) >= _RETRIES_MAX:
+            waiting = self._no_snapshot_before.items()
+            self._no_snapshot_before = {key: until for key, until in waiting if until > now}
+        self._no_snapshot_before[session_id] = now + self._snapshot_retry_s
 
     def load(self, session_id: str, done: Callable[[Loaded], None]) -> None:
         """Read a session."""
@@ -255,9 +291,13 @@ class SqliteEngine:
             return
         if self.waiting_bytes > _WAITING_BYTES_MAX:
             # It takes its turn, so that completions stay in order, but no room.
-            operation, byte_count = Refused(operation.session_id, _too_slow(self.waiting_bytes)), 0
+            error = _too_slow(self.waiting_bytes, limit_bytes=_WAITING_BYTES_MAX)
+            operation, byte_count = Refused(operation.session_id, error), 0
         self._queued_bytes += byte_count
-        self._queue.append(_Put(operation, byte_count, done))
+        self._enqueue(_Put(operation, byte_count, done))
+
+    def _enqueue(self, item: _Put) -> None:
+        self._queue.append(item)
         if not self._wake.is_set():
             self._wake.set()
 
@@ -319,14 +359,18 @@ class SqliteEngine:
         gets: list[_Get] = []
         puts: list[_Put] = []
         written: set[str] = set()
-        byte_count = 0
+        byte_count = taken_bytes = 0
         queue = self._queue
         while queue and len(puts) < _OPERATIONS_MAX and byte_count < _TRANSACTION_BYTES:
             item = queue[0]
             if isinstance(item, _Put):
+                if puts and item.snapshot_bytes > _TRANSACTION_BYTES:
+                    # What came before a large state need not wait for it.
+                    break
                 puts.append(item)
                 written.add(item.operation.session_id)
-                byte_count += item.byte_count
+                byte_count += item.byte_count + item.snapshot_bytes
+                taken_bytes += item.byte_count
             elif item.session_id is None:
                 if puts or gets or not with_tasks:
                     break
@@ -343,7 +387,7 @@ class SqliteEngine:
             else:
                 gets.append(item)
             queue.popleft()
-        self._taken_bytes += byte_count
+        self._taken_bytes += taken_bytes
         return gets, puts
 
     def _read(self, get: _Get) -> _Answer:
@@ -403,9 +447,9 @@ class SqliteEngine:
             self._ended.set_result(None)
 
 
-def _too_slow(waiting_bytes: int) -> StoreError:
+def _too_slow(waiting_bytes: int, *, limit_bytes: int) -> StoreError:
     return StoreError(
-        f"{waiting_bytes} bytes wait to be stored, limit {_WAITING_BYTES_MAX}: the disk is too slow",
+        f"{waiting_bytes} bytes wait to be stored, limit {limit_bytes}: the disk is too slow",
         is_fatal=False,
         retry_after_s=1.0,
     )

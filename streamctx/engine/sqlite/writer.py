@@ -66,6 +66,8 @@ class Refused(msgspec.Struct, frozen=True):
 
     session_id: str
     error: StoreError
+    is_snapshot: bool = False
+    """Whether that was to be a snapshot."""
 
 
 Write: TypeAlias = Fence | Append | Snapshot | Forget | Refused
@@ -75,7 +77,7 @@ class Writer:
     """Writes to a store; the statements of one `write` are one transaction.
 
     After an operation of a session has failed, all later ones of it are refused until `clear` is called, or
-    it begins anew: otherwise the journal would go on behind a hole.
+    it begins anew: otherwise the journal would go on behind a hole. A snapshot leaves none.
     """
 
     def __init__(
@@ -335,6 +337,8 @@ class Writer:
             journal.insert_rows(self._database, rows)
 
     def _mark(self, operation: Write, error: StoreError) -> None:
+        if isinstance(operation, Snapshot) or (isinstance(operation, Refused) and operation.is_snapshot):
+            return
         # Without a session there is nothing that could be appended to behind a hole, and one begins anew.
         if self._sessions.get(operation.session_id) is None:
             return
