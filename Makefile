@@ -26,6 +26,8 @@ SECONDS ?= 600
 MINUTES ?= 1
 # How often `make kill-rounds` kills the server.
 ROUNDS ?= 60
+# How often `make power-cuts` cuts.
+CUTS ?= 5000
 # How many seeds `make sim` runs.
 SEEDS ?= 10000
 
@@ -89,6 +91,10 @@ chaos: $(READY) ## Break networks, processes and clocks for MINUTES=1
 .PHONY: kill-rounds
 kill-rounds: $(READY) ## Kill the server under load ROUNDS=60 times, and at every fail point; nothing may be lost
 	STREAMCTX_KILL_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/e2e/test_kill.py tests/e2e/test_disk_full.py --timeout=0 -rs -s $(ARGS)
+
+.PHONY: power-cuts
+power-cuts: $(READY) ## Cut the power of the store CUTS=5000 times, at any write or sync; nothing acknowledged may be lost
+	$(BIN)/python -m tests.engine.power_cut --cuts $(CUTS)
 
 .PHONY: sim
 sim: $(READY) ## Simulate SEEDS=10000 plans of faults, and demand every promise
