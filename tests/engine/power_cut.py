@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import random
 import shutil
 import sqlite3
@@ -200,6 +201,7 @@ def main() -> None:
     parser.add_argument("--durability", choices=("full", "relaxed"), default="full")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    logging.getLogger("streamctx.engine").setLevel(logging.ERROR)
     verdicts: Counter[str] = Counter()
     moments: Counter[str] = Counter()
     for cut, verdict in run(cut_count=arguments.cuts, durability=arguments.durability, seed=arguments.seed):
