@@ -165,7 +165,11 @@ class Engine(Protocol):
         """
 
     def forget(self, session_id: str, done: Done) -> None:
-        """Delete all that is stored of a session; not an error if there is nothing."""
+        """Delete all that is stored of a session; not an error if there is nothing.
+
+        One that fails for lack of room is done once there is some, unless the session was loaded or fenced
+        since, or the server has ended.
+        """
 
     def summary(self, session_id: str) -> Summary | None:
         """One stored session, from memory; `None` if there is no such session."""

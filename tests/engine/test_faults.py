@@ -49,7 +49,8 @@ _STEPS: tuple[Step, ...] = (
     [_append("s1", 1, "e2"), _append("s2", 3)],
     "restart",
     [_append("s1", 3, "e2"), Snapshot("s2", "e1", state(5))],
-    [Forget("s1"), _append("s2", 5)],
+    [Forget("s1")],
+    [_append("s2", 5)],
     "upkeep",
     [_append("s2", 7)],
 )
@@ -150,8 +151,12 @@ class Life:
             self._note(error)
             if error.is_fatal:
                 return
-            # While the disk is full nothing is even tried, and all that is stored can be read.
-            assert {item and item.is_fatal for item in store.write(step)} in ({False}, {None})
+            # While the disk is full nothing but a deletion is even tried, and all that is stored can be read.
+            again = store.write(step)
+            if again == [None] * len(step):
+                self.acknowledged += 1
+                return
+            assert {item and item.is_fatal for item in again} == {False}
             assert content(store) == self.history[self.acknowledged]
             self.now += error.retry_after_s
         raise AssertionError("it did not recover")

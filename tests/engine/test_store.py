@@ -418,6 +418,75 @@ def test_upkeep_that_finds_the_disk_full_is_done_later(tmp_path: Path, clock: Cl
     store.close()
 
 
+def _full(tmp_path: Path, clock: Clock) -> tuple[SqliteStore, FullDatabase]:
+    """A store with two sessions; the disk is full for what begins with `fails_at`."""
+    databases: list[FullDatabase] = []
+
+    def factory(path: Path) -> FullDatabase:
+        databases.append(FullDatabase(path))
+        return databases[0]
+
+    store = SqliteStore.open(tmp_path, database=factory, clock=clock, monotonic=clock)
+    store.write([Fence(record("s1")), Fence(record("s2"))])
+    return store, databases[0]
+
+
+def test_a_session_is_deleted_though_what_is_to_be_stored_beside_it_finds_no_room(
+    tmp_path: Path, clock: Clock
+) -> None:
+    store, database = _full(tmp_path, clock)
+    database.fails_at = "INSERT INTO journal"
+    first, second = store.write([Forget("s1"), _append("s2", 1)])
+    assert first is None
+    assert second is not None
+    assert content(store).keys() == {"s2"}
+    # Nor when it is not even tried, and what begins anew under its id comes after.
+    with pytest.raises(StoreError, match="is full"):
+        store.append("s2", "e1", batch(1))
+    results = store.write([_append("s2", 1), Forget("s2"), Fence(record("s2", "e2"))])
+    assert [result is None for result in results] == [False, True, False]
+    assert store.summaries() == []
+    database.fails_at = ""
+    clock.now += 10
+    store.write([Fence(record("s2", "e2")), Append("s2", "e2", encode_batch(batch(1)))])
+    assert content(store)["s2"].batches == (batch(1),)
+    store.close()
+
+
+def test_a_deletion_that_found_no_room_is_done_when_there_is_some(tmp_path: Path, clock: Clock) -> None:
+    store, database = _full(tmp_path, clock)
+    database.fails_at = "DELETE FROM sessions"
+    assert None not in store.write([Forget("s1")])
+    assert None not in store.write([Forget("s2"), Fence(record("s3"))])
+    clock.now += 10
+    with pytest.raises(StoreError, match="is full"):
+        _keep_up(store)
+    assert {summary.session_id for summary in store.summaries()} == {"s1", "s2"}
+    database.fails_at = ""
+    clock.now += 10
+    _keep_up(store)
+    assert store.summaries() == []
+    store.close()
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+def test_a_deletion_that_found_no_room_is_not_done_to_who_goes_on_with_the_session(
+    tmp_path: Path, clock: Clock, is_fenced: bool
+) -> None:
+    store, database = _full(tmp_path, clock)
+    database.fails_at = "DELETE FROM sessions"
+    assert store.write([Forget("s1")]) != [None]
+    database.fails_at = ""
+    clock.now += 10
+    if is_fenced:
+        assert store.write([Fence(record("s1", "e2"))]) == [None]
+    else:
+        store.load("s1")
+    _keep_up(store)
+    assert content(store).keys() == {"s1", "s2"}
+    store.close()
+
+
 def test_a_full_disk_can_be_cleaned_up(tmp_path: Path) -> None:
     databases: list[SmallDatabase] = []
 

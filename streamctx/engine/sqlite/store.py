@@ -66,6 +66,8 @@ class SqliteStore:
         self._database = database
         self._broken: StoreError | None = None
         self._is_closed = False
+        # What could not be deleted for want of room: the ids of sessions, and their keys.
+        self._unforgotten: dict[str, int] = {}
         self._room = Room(directory, monotonic, ballast_bytes=thresholds.ballast_bytes)
         meta = opening.read_meta(database)
         self.store_id = meta.store_id
@@ -173,10 +175,21 @@ class SqliteStore:
         Returns:
             An error for each that failed, alone or with all others; `None` for each that is safe.
         """
-        if all(isinstance(operation, Forget) for operation in operations):
-            return self._write_deletions(operations)
-        error = self._room.refusal()
-        return self._write(operations) if error is None else self._writer.fail(operations, error)
+        deletions = [operation for operation in operations if isinstance(operation, Forget)]
+        if len(deletions) == len(operations):
+            results = self._write_deletions(operations)
+        else:
+            error = self._room.refusal()
+            results = self._write(operations) if error is None else self._writer.fail(operations, error)
+            if deletions and self._room.is_full:
+                # All has failed for want of room, which is no reason to keep what is to be deleted.
+                done = iter(self._write_deletions(deletions))
+                results = [
+                    next(done) if isinstance(operation, Forget) else result
+                    for operation, result in zip(operations, results, strict=True)
+                ]
+        self._remember(operations, results)
+        return results
 
     def fence(self, record: SessionRecord) -> None:
         """Store a record, as `Engine.fence`.
@@ -229,6 +242,7 @@ class SqliteStore:
         """
         self._demand_whole()
         self._writer.clear(session_id)
+        self._unforgotten.pop(session_id, None)
         entry = self._sessions.get(session_id)
         return None if entry is None else self._guarded(lambda: self._reader.load(entry))
 
@@ -265,6 +279,9 @@ class SqliteStore:
         if self._broken is not None or self._is_closed or self._room.refusal() is not None:
             return False
         self._room.restore_ballast()
+        if self._unforgotten:
+            self._forget_again()
+            return True
         return self._guarded(lambda: self._upkeep.step(is_idle=is_idle, is_wanted=is_wanted))
 
     def prune(
@@ -416,6 +433,25 @@ class SqliteStore:
             return self._deletion(write)
         except StoreError as error:
             return self._writer.fail(operations, error)
+
+    def _remember(self, operations: Sequence[Write], results: Sequence[StoreError | None]) -> None:
+        """Keep in mind what could not be deleted; not what somebody went on with."""
+        for operation, error in zip(operations, results, strict=True):
+            if isinstance(operation, Forget) and error is not None and not error.is_fatal:
+                entry = self._sessions.get(operation.session_id)
+                if entry is not None:
+                    self._unforgotten[entry.id] = entry.key
+            elif self._unforgotten and isinstance(operation, (Fence, Forget)) and error is None:
+                self._unforgotten.pop(operation.session_id, None)
+
+    def _forget_again(self) -> None:
+        session_id, key = next(iter(self._unforgotten.items()))
+        entry = self._sessions.get(session_id)
+        if entry is not None and entry.key == key:
+            (error,) = self._write_deletions((Forget(session_id),))
+            if error is not None:
+                raise error
+        self._unforgotten.pop(session_id, None)
 
     def _deletion(self, delete: Callable[[], _T]) -> _T:
         """Delete something, if need be with the room that is kept for that."""
