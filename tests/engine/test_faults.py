@@ -53,6 +53,9 @@ _STEPS: tuple[Step, ...] = (
     [_append("s2", 5)],
     "upkeep",
     [_append("s2", 7)],
+    [Snapshot("s2", "e1", state(9, document()), purge=True), _append("s2", 9)],
+    "upkeep",
+    [_append("s2", 11)],
 )
 
 

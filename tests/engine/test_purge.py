@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import random
 import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from streamctx.core.session.stored import StoredSession
-from streamctx.engine.base import Damaged
+from streamctx.engine.base import Damaged, StoreError
 from streamctx.engine.sqlite import SqliteStore
-from streamctx.engine.sqlite.library import StandardDatabase
+from streamctx.engine.sqlite.library import CORRUPT, DatabaseError, Row, StandardDatabase, Value
 from streamctx.engine.sqlite.upkeep import Thresholds
 from tests.engine.model import content
 from tests.engine.samples import batch, document, record, state
+
+if sys.version_info >= (3, 12):
+    from typing import override
+else:
+    from typing_extensions import override
 
 __all__: list[str] = []
 
@@ -133,6 +140,39 @@ def test_what_was_set_aside_of_the_session_goes_with_a_purge(tmp_path: Path) -> 
     _keep_up(store)
     assert store.set_aside() == []
     assert not _is_anywhere(tmp_path)
+    store.close()
+
+
+class DamagedDatabase(StandardDatabase):
+    """Cannot read the pages that each statement needs which begins so."""
+
+    fails_at = ""
+
+    @override
+    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        if self.fails_at and sql.lstrip().startswith(self.fails_at):
+            raise DatabaseError(CORRUPT, "database disk image is malformed")
+        return super().execute(sql, parameters)
+
+
+def test_a_purge_that_meets_damage_fails_alone_and_changes_nothing(tmp_path: Path) -> None:
+    databases: list[DamagedDatabase] = []
+
+    def factory(path: Path) -> DamagedDatabase:
+        databases.append(DamagedDatabase(path))
+        return databases[0]
+
+    store = SqliteStore.open(tmp_path, database=factory)
+    store.fence(record())
+    store.append("s1", "e1", batch(1))
+    before = content(store)
+    databases[0].fails_at = "DELETE FROM documents"
+    with pytest.raises(StoreError, match="is damaged") as caught:
+        store.snapshot("s1", "e1", state(1), purge=True)
+    assert not caught.value.is_fatal
+    assert content(store) == before
+    databases[0].fails_at = ""
+    store.append("s1", "e1", batch(3))
     store.close()
 
 
