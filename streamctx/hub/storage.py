@@ -147,10 +147,21 @@ class Storage:
         engine, session_id, epoch = self._engine, session.session_id, session.epoch
         engine.append(session_id, epoch, batch, done)
         is_appending = False
-        is_purge = session.take_purge()
-        if is_purge or engine.is_snapshot_due(session_id):
-            state = session.stored_state()
-            engine.snapshot(session_id, epoch, state, self._snapshot_done, purge=is_purge)
+        if session.take_purge():
+            self._purge(session)
+        elif engine.is_snapshot_due(session_id):
+            engine.snapshot(session_id, epoch, session.stored_state(), self._snapshot_done)
+
+    def _purge(self, session: ServerSession) -> None:
+        """Keep nothing that is older than the present state: something of it is excluded by now (SEC-3)."""
+
+        def purged(error: StoreError | None) -> None:
+            if error is not None:
+                session.purge_failed()
+            self._snapshot_done(error)
+
+        state = session.stored_state()
+        self._engine.snapshot(session.session_id, session.epoch, state, purged, purge=True)
 
     def forget(self, session: ServerSession) -> None:
         """Delete what is stored of a session that has ended."""
@@ -258,8 +269,7 @@ class Storage:
             session.end("expired")
             return StoreError("there is no room for the texts of one more session", is_fatal=False)
         if session.take_purge():
-            state = session.stored_state()
-            self._engine.snapshot(record.session_id, record.epoch, state, self._snapshot_done, purge=True)
+            self._purge(session)
         held = Held(session, record)
         self._registry.add(held)
         logger.info("session %s recalled", record.session_id)

@@ -986,3 +986,18 @@ def assert_gone(disk: Disk, session_id: str) -> None:
     disk.load(session_id, found.append)
     disk.tail(session_id, 0.0, found.append)
     assert "plan" not in repr([getattr(kept, name) for kept in found for name in ("state", "batches")])
+
+
+def test_what_could_not_be_deleted_is_deleted_with_the_next_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined(workspace=Workspace(folders=(tmp_path.as_uri(),)))
+    raw.send(opened("the plan", uri=(tmp_path / "plan.md").as_uri()), 1)
+    (tmp_path / ".streamctxignore").write_text("plan.md\n")
+    full = StoreError("the disk is full", is_fatal=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "snapshot", lambda *arguments, **_: arguments[3](full))
+        after = resumed(disk, raw, next=2)
+    after.send(opened("kept", document=2), 2)
+    assert_gone(disk, welcome_of(after).session)

@@ -453,9 +453,13 @@ class ServerSession:
         return batch
 
     def take_purge(self) -> bool:
-        """Whether the next state that is stored is to be all that is kept; asked once."""
+        """Whether the next state to be stored is to be all that is kept; `purge_failed` asks for it again."""
         is_due, self._context.has_excluded_past = self._context.has_excluded_past, False
         return is_due
+
+    def purge_failed(self) -> None:
+        """The older states could not be deleted."""
+        self._context.has_excluded_past = True
 
     def stored_state(self) -> SessionState:
         """The state after the last batch that `take_journal` returned; call it directly after that."""
