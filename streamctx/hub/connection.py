@@ -111,9 +111,7 @@ class Connection:
             self._hub.storage.note_confirmed(held)
             if self.is_over:
                 return
-        self._hub.save(held)
-        self.flush(now)
-        self._hub.show(held.session, now)
+        self._follow_up(held, now)
 
     def writable(self, now: float) -> None:
         """Go on sending."""
@@ -134,9 +132,15 @@ class Connection:
         except Exception:
             self._fail_internally(now)
         else:
-            self._hub.save(held)
-            self.flush(now)
-            self._hub.show(held.session, now)
+            self._follow_up(held, now)
+
+    def _follow_up(self, held: Held, now: float) -> None:
+        """All that came is applied: store it, answer, show it, and recall what was asked for."""
+        self._hub.save(held)
+        self.flush(now)
+        self._hub.show(held.session, now)
+        for session_id in held.session.take_wanted():
+            self._hub.recall_for(held.session, session_id)
 
     def closed(self, now: float, code: int | None) -> None:
         """Let go of the peer; the session is detached if this connection still owns it."""

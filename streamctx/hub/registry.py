@@ -128,9 +128,6 @@ class StoredDirectory(Protocol):
     def is_stored(self, observer: ServerSession, session_id: str) -> bool:
         """As `Registry.is_stored`."""
 
-    def recall_for(self, observer: ServerSession, session_id: str) -> None:
-        """As `Registry.recall`."""
-
 
 class Registry:
     """All sessions by id; also the directory in which sessions find what they may observe."""
@@ -180,11 +177,6 @@ class Registry:
     def is_stored(self, observer: ServerSession, session_id: str) -> bool:
         """Whether a session of that id is stored that the observer may see."""
         return self._stored is not None and self._stored.is_stored(observer, session_id)
-
-    def recall(self, observer: ServerSession, session_id: str) -> None:
-        """Make a stored session live, and tell the observer."""
-        if self._stored is not None:
-            self._stored.recall_for(observer, session_id)
 
     def visible(self, observer: ServerSession) -> Iterable[ServerSession]:
         """All producers' sessions of the observer's principal, without its own."""

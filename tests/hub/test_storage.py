@@ -1001,3 +1001,22 @@ def test_what_could_not_be_deleted_is_deleted_with_the_next_batch(
         after = resumed(disk, raw, next=2)
     after.send(opened("kept", document=2), 2)
     assert_gone(disk, welcome_of(after).session)
+
+
+def test_nothing_is_acknowledged_in_the_midst_of_a_read_that_asks_for_a_stored_session() -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined()
+    raw.send(opened(), 1)
+    stage = Stage(engine=disk)
+    both = stage.joined()
+    both.send(opened(document=1), 2)
+    both.send(edit(1, "x"), 3)
+    # What closes the gap lets all of it through; the acknowledgement follows what is stored of it.
+    disk.is_slow = True
+    both.send(Subscribe(subscription=1, session=welcome_of(raw).session), 1)
+    assert all(ack.durable == 1 for ack in both.of(Ack))
+    disk.is_slow = False
+    disk.finish()
+    stage.pass_time(both, stage.now)
+    assert both.of(Ack)[-1].durable == 4
+    assert [sync.session for sync in both.of(Sync)] == [welcome_of(raw).session]

@@ -345,9 +345,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="sweep ends attached sessions",
-        target=f"{_HUB}.sweep",
-        old="            session.state is ServerState.DETACHED\n            and held",
-        new="            held",
+        target="streamctx.hub.hub:_is_away",
+        old="held.session.state is ServerState.DETACHED and ",
+        new="",
         why="the time of the last detachment is taken for that of the present one",
         checkers=("Quiet", "Converge", "SingleWriter"),
     ),
@@ -712,14 +712,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         new="        if False:\n",
         why="the client is told to try again",
         checkers=("Converge",),
-    ),
-    Mutant(
-        name="a session that is claimed expires",
-        target=f"{_HUB}.sweep",
-        old="            and held.claimant is None\n",
-        new="",
-        why="nobody is attached",
-        checkers=("Resumes", "Converge"),
     ),
     Mutant(
         name="sessions that come back are not shown",

@@ -93,9 +93,6 @@ class Directory(Protocol):
     def is_stored(self, observer: ServerSession, session_id: str) -> bool:
         """Whether a session is not live, and can be recalled for that observer."""
 
-    def recall(self, observer: ServerSession, session_id: str) -> None:
-        """Do that: `source_appeared` or `source_missing` of the observer follows, now or later."""
-
 
 class ServerSession:
     """One session. Its hub calls `receive` for each frame, then `flush` once per read.
@@ -118,6 +115,7 @@ class ServerSession:
         "_journals",
         "_replies",
         "_subscriptions",
+        "_wanted",
         "attempt",
         "client",
         "client_errors",
@@ -194,6 +192,7 @@ class ServerSession:
         )
         self._replies: deque[Message | Addressed] = deque()
         self._subscriptions: dict[int, Subscribe] = {}
+        self._wanted: list[str] = []
         self._feeds: dict[tuple[int, str], Feed] = {}
         self._is_confirmed = False
         self._is_heard = False
@@ -598,7 +597,15 @@ class ServerSession:
         for source in sources:
             self._add_feed(subscribe, source)
         if is_stored:
-            directory.recall(self, session_id)
+            self._wanted.append(session_id)
+
+    def take_wanted(self) -> Sequence[str]:
+        """The stored sessions that subscriptions have asked for: recall them when all that came is applied.
+
+        `source_appeared` or `source_missing` answers each.
+        """
+        wanted, self._wanted = self._wanted, []
+        return wanted
 
     def _refuse_subscription(
         self, code: ErrorCode, message: str, sequence: int, subscribe: Subscribe

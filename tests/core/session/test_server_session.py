@@ -116,9 +116,6 @@ class Directory:
     def is_stored(self, observer: ServerSession, session_id: str) -> bool:
         return False
 
-    def recall(self, observer: ServerSession, session_id: str) -> None:
-        raise AssertionError("nothing is stored")
-
     def visible(self, observer: ServerSession) -> Iterable[ServerSession]:
         return [self.producer]
 
