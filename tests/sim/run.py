@@ -359,8 +359,8 @@ class Run:
         hub = self._hub()
         for held in hub.registry:
             session = held.session
-            if not session.produces:
-                continue
+            if not session.produces or session.epoch not in self.watch.epochs:
+                continue  # Nobody was told of a session whose server died before.
             counts = session.context.counts()
             became = sum(counts[name] for name in ("applied", "superseded", "dropped", "refused", "waiting"))
             events = self.watch.epochs[session.epoch].events
