@@ -621,6 +621,10 @@ class Delivery:
         documents = dict.fromkeys(self._evicted.values())
         return tuple(ranges)[:_RESUME_ITEMS_MAX], tuple(documents)[:_RESUME_ITEMS_MAX]
 
+    def is_evicted(self, sequence: int | None) -> bool:
+        """Whether an event of ours was given up and is not known to be safe."""
+        return sequence in self._evicted
+
     def has_evicted(self, document: int, sequence: int) -> bool:
         """Whether an event of that document was given up which has that number or a higher one."""
         return any(alias == document and number >= sequence for number, alias in self._evicted.items())

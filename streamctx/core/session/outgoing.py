@@ -553,8 +553,9 @@ class Outgoing:
                 continue
             self.collapse(document)
             if self.delivery is not None and self.is_full:
-                gone = self.delivery.evict(lambda key, alias=alias: alias if key == alias else None)  # type: ignore[misc]
-                if document.open_sequence in gone:
+                self.delivery.evict(lambda key, alias=alias: alias if key == alias else None)  # type: ignore[misc]
+                # Also of an open that has arrived: until it is safe, a server that dies can lose it.
+                if self.delivery.is_evicted(document.open_sequence):
                     document.is_announced = False
                     self._journal.knows(document)
 
