@@ -473,7 +473,8 @@ class Delivery:
 
     def _answer(self, nack: Nack, now: float) -> None:
         self._counters.nacks_received += 1
-        linger_s = max(self._limits.linger_s, self._rtt.rtt_s)
+        # A peer asks again after two seconds at most: however long the round trip was once, that is no echo.
+        linger_s = min(max(self._limits.linger_s, self._rtt.rtt_s), self._limits.nack_interval_max_s / 2)
         answer = self._ring.frames_for(nack.ranges, now, linger_s, self._limits.retransmit_bytes_max)
         self._send_answer(answer)
         if answer.is_unsent:
