@@ -109,10 +109,11 @@ class LateEngine(MemoryEngine):
     @override
     def append(self, session_id: str, epoch: str, batch: JournalBatch, done: Done) -> None:
         """Let a batch wait."""
-        first, *_ = numbers = [sequence for sequence, _ in batch.entries]
+        # A batch without entries says how far numbers were used of which nothing is kept.
+        numbers = [sequence for sequence, _ in batch.entries] or [batch.first]
         events = [sequence for sequence, item in batch.entries if isinstance(item, Message)]
         is_in_order = numbers == sorted(numbers) and events == sorted(set(events))
-        if not is_in_order or not first == batch.first <= numbers[-1] <= batch.stop:
+        if not is_in_order or not numbers[0] == batch.first <= numbers[-1] <= batch.stop:
             raise Violation(f"a batch from {batch.first} to {batch.stop} holds {numbers}")
         self._waiting.append(done)
 
