@@ -21,6 +21,8 @@ from streamctx.wire.messages import (
     Ack,
     Close,
     Cursor,
+    DesignOpen,
+    DesignTool,
     DocumentAction,
     Edit,
     Ended,
@@ -968,6 +970,21 @@ def test_what_is_excluded_by_now_is_not_stored_any_more(tmp_path: Path) -> None:
     assert text_of(again.stage, welcome_of(again).session, "2") == "kept"
     again.send(edit(1, "x"), 3)
     assert again.of(SnapshotRequest) == []
+
+
+def test_a_design_whose_name_is_excluded_by_now_is_not_stored_any_more(tmp_path: Path) -> None:
+    disk = Disk()
+    raw = Stage(engine=disk).joined(workspace=Workspace(folders=(tmp_path.as_uri(),)))
+    design = DesignOpen(
+        document=1,
+        uri="figma:///x",
+        tool=DesignTool(name="figma"),
+        file_name=str(tmp_path / "plan.fig"),
+        pages=(),
+    )
+    raw.send(design, 1)
+    (tmp_path / ".streamctxignore").write_text("plan.fig\n")
+    assert_gone(disk, welcome_of(resumed(disk, raw, next=2)).session)
 
 
 def test_what_another_workspace_excludes_is_not_stored_any_more(tmp_path: Path) -> None:

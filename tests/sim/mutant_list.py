@@ -438,7 +438,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="excluded document kept",
         target=f"{_CONTEXT}._open",
-        old="        if self._is_excluded(event.uri):\n"
+        old="        if self._excludes(event):\n"
         '            raise EventRefused(ErrorCode.EXCLUDED, "the document is on the redaction list")\n',
         new="",
         why="the client leaves them out already",

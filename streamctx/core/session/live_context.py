@@ -172,7 +172,7 @@ class LiveContext:
             document = Document.restore(
                 stored, unit=self._unit, hash_algorithm=self._hash_algorithm, limits=self._limits
             )
-            if self._is_excluded(document.uri):
+            if self._excludes(document.metadata):
                 self._refused[document.alias] = ErrorCode.EXCLUDED
                 self.has_excluded_past = True
                 continue
@@ -180,7 +180,7 @@ class LiveContext:
             if document.buffer is not None:
                 self._shown.add(document.alias)
         for design in state.designs:
-            if self._is_excluded(design.uri) or self._is_excluded(design.file_name):
+            if self._excludes(design):
                 self._refused[design.document] = ErrorCode.EXCLUDED
                 self.has_excluded_past = True
             else:
@@ -191,7 +191,7 @@ class LiveContext:
 
     def replay(self, sequence: int, item: Event | Spoilt | Refused) -> None:
         """Let happen again what was journalled; what was answered then is not answered again."""
-        if isinstance(item, Open | DesignOpen) and self._is_excluded(item.uri):
+        if isinstance(item, Open | DesignOpen) and self._excludes(item):
             self.has_excluded_past = True
         if isinstance(item, Spoilt):
             self.lose(item.documents, ask=False)
@@ -384,12 +384,9 @@ class LiveContext:
             Each alias that was refused, and what is to be answered.
         """
         self._is_excluded = is_excluded
-        found = [alias for alias, document in self._documents.items() if is_excluded(document.uri)]
-        found += [
-            alias
-            for alias, design in self._designs.items()
-            if is_excluded(design.uri) or is_excluded(design.file_name)
-        ]
+        opened: list[Open | DesignOpen] = [document.metadata for document in self._documents.values()]
+        opened += self._designs.values()
+        found = [each.document for each in opened if self._excludes(each)]
         self.has_excluded_past |= bool(found)
         refusal = EventRefused(ErrorCode.EXCLUDED, "the document is on the redaction list")
         return [
@@ -398,6 +395,12 @@ class LiveContext:
             for answer in self._refuse_document(alias, refusal, 0)
             if isinstance(answer, ErrorMessage)
         ]
+
+    def _excludes(self, opened: Open | DesignOpen) -> bool:
+        """Whether a document is on the redaction list, by its URI or the name that its tool shows."""
+        if isinstance(opened, DesignOpen) and self._is_excluded(opened.file_name):
+            return True
+        return self._is_excluded(opened.uri)
 
     def is_refused(self, alias: int) -> bool:
         """Whether a document was refused: nothing of it is to be kept (DOC-7, SEC-3)."""
@@ -422,7 +425,7 @@ class LiveContext:
         self._refused.pop(alias, None)
         known = self._documents.get(alias)
         try:
-            if self._is_excluded(event.uri):
+            if self._excludes(event):
                 raise EventRefused(ErrorCode.EXCLUDED, "the document is on the redaction list")
             self._check_alias(alias, event.uri, is_design=False)
             if known is None:
@@ -681,7 +684,7 @@ class LiveContext:
         alias = event.document
         self._refused.pop(alias, None)
         try:
-            if self._is_excluded(event.uri) or self._is_excluded(event.file_name):
+            if self._excludes(event):
                 raise EventRefused(ErrorCode.EXCLUDED, "the document is on the redaction list")
             self._check_alias(alias, event.uri, is_design=True)
             if alias not in self._designs:
