@@ -780,11 +780,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="what was given up is forgotten when received",
-        target=f"{_DELIVERY}.evict",
-        old="    self._note_evicted(chosen)\n",
-        new="    self._note_evicted(\n"
-        "        {number: chosen[number] for start, stop in gone for number in range(start, stop)}\n"
-        "    )\n",
+        target=f"{_DELIVERY}._evict",
+        old="    self._evicted.update(chosen)\n",
+        new="    chosen = {number: chosen[number] for start, stop in gone for number in range(start, stop)}\n"
+        "    self._evicted.update(chosen)\n",
         why="what has arrived is thought to be there",
         checkers=("SkipHonest",),
     ),

@@ -417,23 +417,29 @@ class Delivery:
         The peer may die before it has stored that it gave them up, and would take both. Requests and
         supersedable events stay, since to get one of these twice changes nothing.
         """
+        # Of a durable event the key is its document, of a supersedable one a tuple.
+        self._evict(lambda sequence, key: key if sequence in numbers and isinstance(key, int) else None)
+
+    def _evict(self, document_of: Callable[[int, Hashable | None], int | None]) -> list[tuple[int, int]]:
+        """Give up kept frames and remember their documents; returns the ranges that were not received.
+
+        Args:
+            document_of: As for `evict`, given the number too.
+        """
         chosen: dict[int, int] = {}
 
         def is_chosen(sequence: int, key: Hashable | None) -> bool:
-            # Of a durable event the key is its document, of a supersedable one a tuple.
-            if sequence not in numbers or not isinstance(key, int):
-                return False
-            chosen[sequence] = key
-            return True
+            document = document_of(sequence, key)
+            if document is not None:
+                chosen[sequence] = document
+            return document is not None
 
-        self._ring.evict(is_chosen)
-        self._note_evicted(chosen)
-
-    def _note_evicted(self, chosen: dict[int, int]) -> None:
+        gone = self._ring.evict(is_chosen)
         # Also what the peer has received: it may lose that again, until it has made it safe.
         self._evicted.update(chosen)
         if self._journal is not None and chosen:
             self._journal.add(FramesEvicted(tuple(chosen.items())))
+        return gone
 
     def _take_ack(self, ack: Ack | Heartbeat, now: float) -> None:
         if not ack.durable <= ack.applied <= ack.received:
@@ -603,16 +609,7 @@ class Delivery:
         Returns:
             The numbers given up that the peer is not known to have received.
         """
-        chosen: dict[int, int] = {}
-
-        def is_chosen(sequence: int, key: Hashable | None) -> bool:
-            document = document_of(key)
-            if document is not None:
-                chosen[sequence] = document
-            return document is not None
-
-        gone = self._ring.evict(is_chosen)
-        self._note_evicted(chosen)
+        gone = self._evict(lambda _, key: document_of(key))
         self._send_skips(gone)
         return frozenset(sequence for start, stop in gone for sequence in range(start, stop))
 
