@@ -175,6 +175,10 @@ class RetransmitRing:
         """Bytes of all frames held, received or not."""
         return self._held_bytes
 
+    def note_safe(self, sequence: int) -> None:
+        """Note that the peer has made it safe that an evicted durable frame is gone."""
+        self._safe_stop = max(self._safe_stop, sequence + 1)
+
     def __len__(self) -> int:
         """Return how many frames are held."""
         return self._frame_count

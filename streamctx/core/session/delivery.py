@@ -654,6 +654,7 @@ class Delivery:
         # Not before the peer has made safe that it was told: it may have to be told again.
         for sequence in [sequence for sequence in self._evicted if sequence < released]:
             del self._evicted[sequence]
+            self._ring.note_safe(sequence)
 
     def hold_durable(self, sequence: int | None) -> None:
         """Keep `durable` at `sequence`, the first number not yet journalled; `None` frees it."""

@@ -706,3 +706,13 @@ def test_one_that_restarts_forgets_what_it_held_and_takes_other_content_for_it()
     assert [sequence for sequence, _ in end.receive(frame(save(7), 2), frame(save(8), 3))] == [2, 3]
     assert end.receive(frame(save(8), 3)) == []
     assert close_of(end, frame(save(9), 3)) is CloseCode.CONFLICT
+
+
+def test_a_peer_that_forgets_what_was_given_up_has_lost_what_it_had_made_safe() -> None:
+    end = End(durable=True)
+    end.send(2)
+    end.delivery.evict(lambda key: 7)
+    end.receive(frame(ack(3, durable=1)))
+    assert end.delivery.can_resume_sending(1)
+    end.receive(frame(ack(3)))
+    assert [end.delivery.can_resume_sending(expects) for expects in (1, 2, 3)] == [False, False, True]
