@@ -17,7 +17,7 @@ from streamctx.engine.base import Damaged, StoreError
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.hub.ports import Principal
 from streamctx.hub.redaction import Redaction
-from streamctx.hub.registry import Held, Secrets
+from streamctx.hub.registry import Held, Secrets, folders_of
 from streamctx.hub.storage import unavailable
 from streamctx.wire.capabilities import negotiate, negotiated_limits
 from streamctx.wire.messages import Hello, ServerInfo, Welcome
@@ -182,12 +182,11 @@ class Handshakes:
             attempt=hello.attempt,
             lease=lease,
         )
-        folders = () if hello.workspace is None else hello.workspace.folders
         session = ServerSession(
             record,
             limits=hub.limits,
             jitter=hub.jitter,
-            is_excluded=Redaction(folders).is_excluded,
+            is_excluded=Redaction(folders_of(hello.workspace)).is_excluded,
             budget=hub.budget,
             directory=hub.registry,
             journals=is_stored,
@@ -236,7 +235,8 @@ class Handshakes:
         session.attempt = hello.attempt
         if hello.workspace is not None:
             session.workspace = hello.workspace
-            session.exclude(Redaction(held.add_folders(hello.workspace.folders)).is_excluded)
+            held.add_folders(hello.workspace.folders)
+            session.exclude(held.redaction().is_excluded)
         held.claimant = connection
         secret = self._hub.new_id()
         connection.wait_for(

@@ -23,7 +23,6 @@ from streamctx.hub.connection import Connection
 from streamctx.hub.handshakes import Handshakes
 from streamctx.hub.history import SessionPast
 from streamctx.hub.ports import ConnectionInfo, Peer, Principal
-from streamctx.hub.redaction import Redaction
 from streamctx.hub.registry import Held, Registry
 from streamctx.hub.storage import Recalled, Storage, unavailable
 from streamctx.hub.views import document_view, session_view, stored_facts, stored_view
@@ -84,7 +83,7 @@ class Hub:
         self.counts = HubCounts()
         self.new_id = new_id
         self.jitter = jitter
-        self.registry = Registry(self)
+        self.registry = Registry(lambda session_id, principal: self.storage.has(session_id, principal))
         self.budget = TextBudget(limits.documents_bytes_max)
         self.now = 0.0
         self.storage = Storage(
@@ -139,9 +138,9 @@ class Hub:
         self._expire(min(away, key=lambda held: held.session.detached_at), self.now)
         return True
 
-    def prune(self, before: float, principal: Principal | None = None) -> int:
+    def prune(self, before: float) -> int:
         """Delete the stored sessions that are not live and were not changed since."""
-        return self.storage.prune(before, None if principal is None else principal.name)
+        return self.storage.prune(before)
 
     def sessions(self, principal: Principal, *, stored: bool = False) -> list[dict[str, object]]:
         """The principal's sessions, ready for JSON."""
@@ -178,19 +177,17 @@ class Hub:
         done: Callable[[SessionPast | StoreError | None], None],
     ) -> None:
         """Read the past of a live session."""
-        session = self._find(principal, session_id)
-        if session is None or not self.storage.keeps(session):
+        held = self._held(principal, session_id)
+        if held is None or not self.storage.keeps(held.session):
             done(None)
             return
-        workspace = session.workspace
-        folders = () if workspace is None else workspace.folders
 
         def read(past: Past) -> None:
             if not isinstance(past, History):
                 done(past)
                 return
             # As `.streamctxignore` is now: what was not excluded then can be by now.
-            done(SessionPast(past, is_excluded=Redaction(folders).is_excluded, limits=session.limits))
+            done(SessionPast(past, is_excluded=held.redaction().is_excluded, limits=held.session.limits))
 
         self.storage.tail(session_id, read)
 
@@ -239,11 +236,13 @@ class Hub:
                 counters[f"events_{name}"] = counters.get(f"events_{name}", 0) + value
         return counters
 
-    def _find(self, principal: Principal, session_id: str) -> ServerSession | None:
+    def _held(self, principal: Principal, session_id: str) -> Held | None:
         held = self.registry.get(session_id)
-        if held is None or held.session.principal != principal.name:
-            return None
-        return held.session
+        return held if held is not None and held.session.principal == principal.name else None
+
+    def _find(self, principal: Principal, session_id: str) -> ServerSession | None:
+        held = self._held(principal, session_id)
+        return None if held is None else held.session
 
     # What connections call.
 
@@ -312,10 +311,6 @@ class Hub:
         held = self.registry.get(session.session_id)
         if held is not None and held.owner is not None:
             held.owner.flush(now)
-
-    def is_stored(self, observer: ServerSession, session_id: str) -> bool:
-        """Whether a session of that id is stored that the observer may see."""
-        return self.storage.has(session_id, observer.principal)
 
     def recall_for(self, observer: ServerSession, session_id: str) -> None:
         """Make a stored session live for an observer, which is told if that cannot be."""

@@ -119,12 +119,11 @@ class HubPort(Protocol):
     def sweep(self, now: float) -> None:
         """Do the housekeeping; called about once a second."""
 
-    def prune(self, before: float, principal: Principal | None = None) -> int:
+    def prune(self, before: float) -> int:
         """Delete the stored sessions that are not live and were not changed since; returns how many.
 
         Args:
             before: Seconds since 1970.
-            principal: Whose; `None` for everybody's.
         """
 
     def sessions(self, principal: Principal, *, stored: bool = False) -> list[dict[str, object]]:

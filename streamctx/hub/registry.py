@@ -6,18 +6,20 @@ import copy
 import hashlib
 import hmac
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from streamctx.core.session.server_session import ServerSession
 from streamctx.core.session.stored import SessionRecord
+from streamctx.hub.redaction import Redaction
+from streamctx.wire.messages import Workspace
 
 if TYPE_CHECKING:
     from streamctx.hub.connection import Connection
 
-__all__ = ["Held", "Registry", "Secrets", "StoredDirectory"]
+__all__ = ["Held", "Registry", "Secrets", "folders_of"]
 
 _FOLDERS_MAX = 256
 _RETIRED_MAX = 8
@@ -91,12 +93,14 @@ class Held:
         self.claimant: Connection | None = None
         self.secrets = Secrets(record)
         self._record = record
-        self._folders: dict[str, None] = {}
-        if record.workspace is not None:
-            self.add_folders(record.workspace.folders)
+        self._folders = dict.fromkeys(folders_of(record.workspace))
 
-    def add_folders(self, folders: Sequence[str]) -> tuple[str, ...]:
-        """Take over the folders of another workspace; returns all whose `.streamctxignore` counts.
+    def redaction(self) -> Redaction:
+        """What is excluded now, by the `.streamctxignore` of every folder of the session's workspaces."""
+        return Redaction(tuple(self._folders))
+
+    def add_folders(self, folders: Sequence[str]) -> None:
+        """Take over the folders of another workspace.
 
         Those of earlier connections stay, lest somebody changes the workspace to show what was excluded; of
         more than `_FOLDERS_MAX` the oldest go.
@@ -106,7 +110,6 @@ class Held:
             self._folders[folder] = None
         while len(self._folders) > _FOLDERS_MAX:
             del self._folders[next(iter(self._folders))]
-        return tuple(self._folders)
 
     def record(self, secrets: Secrets, *, lease: int) -> SessionRecord:
         """What is to be stored: before an attachment, with the secrets and the lease that it will have."""
@@ -122,26 +125,21 @@ class Held:
         )
 
 
-class StoredDirectory(Protocol):
-    """Finds stored sessions for those that observe."""
-
-    def is_stored(self, observer: ServerSession, session_id: str) -> bool:
-        """As `Registry.is_stored`."""
-
-
 class Registry:
     """All sessions by id; also the directory in which sessions find what they may observe."""
 
-    __slots__ = ("_held", "_stored")
+    __slots__ = ("_has_stored", "_held")
 
-    def __init__(self, stored: StoredDirectory | None = None) -> None:
+    def __init__(
+        self, has_stored: Callable[[str, str], bool] = lambda _session_id, _principal: False
+    ) -> None:
         """Start empty.
 
         Args:
-            stored: Where sessions can be found that are not live.
+            has_stored: Whether a session that is not live is stored: given its id, and whose it has to be.
         """
         self._held: dict[str, Held] = {}
-        self._stored = stored
+        self._has_stored = has_stored
 
     def __len__(self) -> int:
         """Return how many sessions there are."""
@@ -176,7 +174,7 @@ class Registry:
 
     def is_stored(self, observer: ServerSession, session_id: str) -> bool:
         """Whether a session of that id is stored that the observer may see."""
-        return self._stored is not None and self._stored.is_stored(observer, session_id)
+        return self._has_stored(session_id, observer.principal)
 
     def visible(self, observer: ServerSession) -> Iterable[ServerSession]:
         """All producers' sessions of the observer's principal, without its own."""
@@ -187,6 +185,11 @@ class Registry:
             and held.session.produces
             and held.session.principal == observer.principal
         ]
+
+
+def folders_of(workspace: Workspace | None) -> tuple[str, ...]:
+    """The folders of a workspace; none of none."""
+    return () if workspace is None else workspace.folders
 
 
 def _hash(secret: str) -> bytes:

@@ -18,7 +18,7 @@ from streamctx.core.session.stored import SessionRecord, StoredSession
 from streamctx.engine.base import Damaged, Done, Durability, Engine, Loaded, Past, StoreError, Summary
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError
 from streamctx.hub.redaction import Redaction
-from streamctx.hub.registry import Held, Registry
+from streamctx.hub.registry import Held, Registry, folders_of
 from streamctx.limits import Limits
 
 __all__ = ["Recalled", "Storage", "unavailable"]
@@ -168,7 +168,7 @@ class Storage:
         if self.keeps(session):
             self._engine.forget(session.session_id, self._snapshot_done)
 
-    def prune(self, before: float, principal: str | None) -> int:
+    def prune(self, before: float) -> int:
         """Delete what was not changed since `before`, in seconds since 1970, and is not live."""
         if not self.is_on:
             return 0
@@ -176,7 +176,6 @@ class Storage:
             summary.session_id
             for summary in self._engine.summaries()
             if summary.changed < before
-            and principal in (None, summary.principal)
             and self._registry.get(summary.session_id) is None
             and summary.session_id not in self._recalls
         ]
@@ -245,7 +244,6 @@ class Storage:
 
     def _restored(self, stored: StoredSession, now: float) -> Recalled:
         record = stored.record
-        folders = () if record.workspace is None else record.workspace.folders
         if len(self._registry) >= self._limits.sessions_max and not self._make_room():
             return StoreError(
                 f"{self._limits.sessions_max} sessions are live, which is the limit", is_fatal=False
@@ -255,7 +253,7 @@ class Storage:
                 stored,
                 limits=self._limits,
                 jitter=self._jitter,
-                is_excluded=Redaction(folders).is_excluded,
+                is_excluded=Redaction(folders_of(record.workspace)).is_excluded,
                 budget=self._budget,
                 directory=self._registry,
                 now=now,

@@ -112,7 +112,7 @@ class EchoHub:
     def sweep(self, now: float) -> None:
         pass
 
-    def prune(self, before: float, principal: Principal | None = None) -> int:
+    def prune(self, before: float) -> int:
         return 0
 
     def sessions(self, principal: Principal, *, stored: bool = False) -> list[dict[str, object]]:
