@@ -26,18 +26,17 @@ import asyncio
 import contextlib
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from unittest.mock import patch
 
 import msgspec
 
-from streamctx.engine.base import Damaged, Done, StoreError, Summary
-from streamctx.hub.history import SessionPast
 from streamctx.hub.ports import ConnectionHandler, ConnectionInfo, Peer, Principal
 from streamctx.limits import DEFAULT_LIMITS, MIB, Limits
 from streamctx.server.config import ServerConfig
 from streamctx.server.frames import take_messages
 from streamctx.server.serve import serve
+from tests.server.echo_hub import BareHub
 
 __all__ = ["LIFETIME_S", "Address", "EchoReport", "Settings"]
 
@@ -97,58 +96,16 @@ class EchoHandler:
         pass
 
 
-class EchoHub:
+class EchoHub(BareHub):
     def __init__(self, token: str) -> None:
         self._token = token
         self.message_count = 0
-        self.on_failure: Callable[[StoreError], None] | None = None
 
     def connect(self, peer: Peer, info: ConnectionInfo, now: float) -> ConnectionHandler:
         return EchoHandler(self, peer)
 
     def authenticate(self, token: str) -> Principal | None:
         return Principal("wstest", frozenset()) if secrets.compare_digest(token, self._token) else None
-
-    def sweep(self, now: float) -> None:
-        pass
-
-    def prune(self, before: float) -> int:
-        return 0
-
-    def sessions(self, principal: Principal, *, stored: bool = False) -> list[dict[str, object]]:
-        return []
-
-    def recall(
-        self,
-        principal: Principal,
-        session_id: str,
-        now: float,
-        done: Callable[[Damaged | StoreError | None], None],
-    ) -> None:
-        done(None)
-
-    def past(
-        self, principal: Principal, session_id: str, done: Callable[[SessionPast | StoreError | None], None]
-    ) -> None:
-        done(None)
-
-    def stored(self, principal: Principal) -> list[Summary]:
-        return []
-
-    def is_in_use(self, session_id: str) -> bool:
-        return False
-
-    def forget(self, session_id: str, done: Done) -> None:
-        done(None)
-
-    def session(self, principal: Principal, session_id: str) -> dict[str, object] | None:
-        return None
-
-    def document(self, principal: Principal, session_id: str, document: str) -> dict[str, object] | None:
-        return None
-
-    def counters(self) -> dict[str, int]:
-        return {}
 
 
 class FastPath:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,7 +11,12 @@ from streamctx.engine.base import Damaged, Done, StoreError, Summary
 from streamctx.hub.history import SessionPast
 from streamctx.hub.ports import ConnectionHandler, ConnectionInfo, Peer, Principal
 
-__all__ = ["TOKEN", "EchoHandler", "EchoHub"]
+if sys.version_info >= (3, 12):
+    from typing import override
+else:
+    from typing_extensions import override
+
+__all__ = ["TOKEN", "BareHub", "EchoHandler", "EchoHub"]
 
 TOKEN = "an-echo-token-of-enough-characters"
 
@@ -82,35 +88,19 @@ class EchoHandler:
         self.peer.send(["goaway"])
 
 
-@dataclass
-class EchoHub:
-    """Knows one token, one session and one document."""
+class BareHub:
+    """A hub that has no session; what a test is about is added to it."""
 
-    handlers: list[EchoHandler] = field(default_factory=list)
-    sweep_count: int = 0
-    is_connect_failing: bool = False
     on_failure: Callable[[StoreError], None] | None = None
 
-    def connect(self, peer: Peer, info: ConnectionInfo, now: float) -> ConnectionHandler:
-        if self.is_connect_failing:
-            raise RuntimeError("told to fail")
-        handler = EchoHandler(self, peer, info)
-        self.handlers.append(handler)
-        return handler
-
-    def authenticate(self, token: str) -> Principal | None:
-        if hmac.compare_digest(token.encode(), TOKEN.encode()):
-            return Principal("me", frozenset({"produce", "observe"}))
-        return None
-
     def sweep(self, now: float) -> None:
-        self.sweep_count += 1
+        pass
 
     def prune(self, before: float) -> int:
         return 0
 
     def sessions(self, principal: Principal, *, stored: bool = False) -> list[dict[str, object]]:
-        return [{"id": "s1", "owner": principal.name}]
+        return []
 
     def recall(
         self,
@@ -136,10 +126,51 @@ class EchoHub:
         done(None)
 
     def session(self, principal: Principal, session_id: str) -> dict[str, object] | None:
+        return None
+
+    def document(self, principal: Principal, session_id: str, document: str) -> dict[str, object] | None:
+        return None
+
+    def counters(self) -> dict[str, int]:
+        return {}
+
+
+@dataclass
+class EchoHub(BareHub):
+    """Knows one token, one session and one document."""
+
+    handlers: list[EchoHandler] = field(default_factory=list)
+    sweep_count: int = 0
+    is_connect_failing: bool = False
+
+    def connect(self, peer: Peer, info: ConnectionInfo, now: float) -> ConnectionHandler:
+        if self.is_connect_failing:
+            raise RuntimeError("told to fail")
+        handler = EchoHandler(self, peer, info)
+        self.handlers.append(handler)
+        return handler
+
+    def authenticate(self, token: str) -> Principal | None:
+        if hmac.compare_digest(token.encode(), TOKEN.encode()):
+            return Principal("me", frozenset({"produce", "observe"}))
+        return None
+
+    @override
+    def sweep(self, now: float) -> None:
+        self.sweep_count += 1
+
+    @override
+    def sessions(self, principal: Principal, *, stored: bool = False) -> list[dict[str, object]]:
+        return [{"id": "s1", "owner": principal.name}]
+
+    @override
+    def session(self, principal: Principal, session_id: str) -> dict[str, object] | None:
         return {"id": "s1"} if session_id == "s1" else None
 
+    @override
     def document(self, principal: Principal, session_id: str, document: str) -> dict[str, object] | None:
         return {"path": document, "text": "x"} if (session_id, document) == ("s1", "src/a.py") else None
 
+    @override
     def counters(self) -> dict[str, int]:
         return {"sessions_open": 1}
