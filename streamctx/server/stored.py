@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from http import HTTPStatus
 from typing import IO, TypeAlias
 
@@ -89,13 +89,10 @@ class StoredEndpoints:
 
     async def delete(self, request: Request) -> Response:
         """Delete one session that is stored and not in use."""
-        admitted = self._admit(request)
-        if isinstance(admitted, Refusal):
-            return answer(admitted)
-        principal, _ = admitted
-        session_id = request.path_params["session"]
-        if session_id not in self._stored(principal):
-            return answer(NOT_FOUND)
+        found = self._find(request)
+        if isinstance(found, Refusal):
+            return answer(found)
+        session_id, _ = found
         forgetting = self._forget(session_id)
         if forgetting is None:
             return answer(
@@ -117,8 +114,11 @@ class StoredEndpoints:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return answer(bad_request(f"the body is not what is expected: {error}"))
         try:
-            damaged = await self._found_set_aside(principal, store, asked)
-            found = list(self._found(principal, asked))
+            set_aside = await store.set_aside(principal=principal.name)
+            is_meant = self._meant(asked)
+            damaged = [each for each in set_aside if is_meant(each.session_id, each.at)]
+            stored = self._hub.stored(principal)
+            found = [each for each in stored if is_meant(each.session_id, each.changed)]
             going = await self._prune(store, found, damaged, dry_run=asked.dry_run)
         except StoreError as error:
             return answer(unavailable(error))
@@ -142,13 +142,10 @@ class StoredEndpoints:
 
     async def export(self, request: Request) -> Response:
         """One session as a file."""
-        admitted = self._admit(request)
-        if isinstance(admitted, Refusal):
-            return answer(admitted)
-        principal, store = admitted
-        session_id = request.path_params["session"]
-        if session_id not in self._stored(principal):
-            return answer(NOT_FOUND)
+        found = self._find(request)
+        if isinstance(found, Refusal):
+            return answer(found)
+        session_id, store = found
         try:
             data = await store.export(session_id)
         except StoreError as error:
@@ -211,32 +208,24 @@ class StoredEndpoints:
         store = self._shell.store
         return nothing_stored() if store is None else (principal, store)
 
-    def _stored(self, principal: Principal) -> set[str]:
-        return {summary.session_id for summary in self._hub.stored(principal)}
+    def _find(self, request: Request) -> tuple[str, RunningStore] | Refusal:
+        """The stored session that a path names, and where it is stored."""
+        admitted = self._admit(request)
+        if isinstance(admitted, Refusal):
+            return admitted
+        principal, store = admitted
+        session_id: str = request.path_params["session"]
+        is_stored = any(summary.session_id == session_id for summary in self._hub.stored(principal))
+        return (session_id, store) if is_stored else NOT_FOUND
 
-    def _before(self, asked: PruneRequest) -> float:
+    def _meant(self, asked: PruneRequest) -> Callable[[str, float], bool]:
+        """Whether a request means something: given the session's id, and when it was last written."""
         older_than_s = asked.older_than_s
         if older_than_s is None:
             older_than_s = self._shell.limits.retention_s if asked.sessions is None else 0.0
-        return time.time() - older_than_s
-
-    def _found(self, principal: Principal, asked: PruneRequest) -> Iterator[Summary]:
-        before = self._before(asked)
+        before = time.time() - older_than_s
         wanted = None if asked.sessions is None else set(asked.sessions)
-        for summary in self._hub.stored(principal):
-            if summary.changed <= before and (wanted is None or summary.session_id in wanted):
-                yield summary
-
-    async def _found_set_aside(
-        self, principal: Principal, store: RunningStore, asked: PruneRequest
-    ) -> list[SetAside]:
-        before = self._before(asked)
-        wanted = None if asked.sessions is None else set(asked.sessions)
-        return [
-            found
-            for found in await store.set_aside(principal=principal.name)
-            if found.at <= before and (wanted is None or found.session_id in wanted)
-        ]
+        return lambda session_id, at: at <= before and (wanted is None or session_id in wanted)
 
     def _forget(self, session_id: str) -> Forgetting | None:
         """Begin to delete a session; `None` if it is in use.
