@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.clock import Clock
+
 __all__: list[str] = []
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture

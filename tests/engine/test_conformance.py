@@ -15,6 +15,7 @@ from streamctx.engine.base import Engine, History, StoreError
 from streamctx.engine.memory import MemoryEngine
 from streamctx.engine.sqlite import SqliteEngine, SqliteStore
 from tests.engine.calls import Calls
+from tests.engine.clock import Clock
 from tests.engine.samples import batch, document, record, state
 
 __all__: list[str] = []
@@ -22,14 +23,6 @@ __all__: list[str] = []
 pytestmark = pytest.mark.asyncio
 
 HISTORY_S = 900.0
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 Made: TypeAlias = tuple[Engine, Callable[[], Awaitable[object]]]
@@ -46,11 +39,6 @@ def _sqlite(path: Path, clock: Clock) -> Made:
     engine = SqliteEngine(SqliteStore.open(path / "data", history_s=HISTORY_S, clock=clock))
     engine.start(asyncio.get_running_loop())
     return engine, engine.close
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest_asyncio.fixture(params=[_memory, _sqlite], ids=["memory", "sqlite"])

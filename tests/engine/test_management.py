@@ -13,22 +13,11 @@ from streamctx.core.session.stored import SessionRecord, StoredSession
 from streamctx.engine.base import StoreError
 from streamctx.engine.sqlite import ImportRefused, SqliteStore
 from streamctx.errors import ConfigurationError
+from tests.engine.clock import Clock
 from tests.engine.model import content
 from tests.engine.samples import batch, document, record, state
 
 __all__: list[str] = []
-
-
-class Clock:
-    now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from streamctx.engine.sqlite.codec import encode_batch
 from streamctx.engine.sqlite.library import FULL, DatabaseError, Row, StandardDatabase, Value
 from streamctx.engine.sqlite.upkeep import Thresholds
 from streamctx.engine.sqlite.writer import Append, Fence, Forget, Snapshot
+from tests.engine.clock import Clock
 from tests.engine.model import content
 from tests.engine.samples import batch, document, record, state
 
@@ -26,18 +27,6 @@ else:
     from typing_extensions import override
 
 __all__: list[str] = []
-
-
-class Clock:
-    now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

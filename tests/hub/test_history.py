@@ -34,6 +34,7 @@ from streamctx.wire.messages import (
     Welcome,
     Workspace,
 )
+from tests.engine.clock import Clock
 from tests.hub.peers import ALL, OTHER, Raw, Stage, opened
 
 if sys.version_info >= (3, 12):
@@ -44,15 +45,7 @@ else:
 __all__: list[str] = []
 
 HISTORY_S = 60.0
-START = 1_000_000.0
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> float:
-        return self.now
+START = Clock.now
 
 
 class Sqlite:
