@@ -166,7 +166,7 @@ class Handshakes:
             session_id, lease = damaged.session_id, damaged.lease
             self._reopening.add(session_id)
         capabilities = negotiate(hello)
-        is_stored = hub.storage.is_on and hello.role != "observe"
+        is_stored = hub.storage.keeps_role(hello.role)
         record = SessionRecord(
             session_id=session_id,
             epoch=hub.new_id(),

@@ -92,9 +92,13 @@ class Storage:
         """What `durable` means for a session that is stored."""
         return self._engine.durability
 
+    def keeps_role(self, role: str) -> bool:
+        """Whether sessions of that role are stored."""
+        return self.is_on and role != "observe"
+
     def keeps(self, session: ServerSession) -> bool:
         """Whether a session is stored."""
-        return self.is_on and session.produces
+        return self.keeps_role(session.role)
 
     def fence(self, held: Held, secret: str, done: Done) -> None:
         """Store who may resume a session, before its next attachment, which will be told a secret."""
