@@ -225,7 +225,7 @@ class Ack(Message, tag="ack", frozen=True, kw_only=True):
     durable: Positive
     limit: Positive
     ranges: Annotated[tuple[Range, ...], Meta(max_length=32)] = ()
-    lost: Annotated[tuple[Range, ...], Meta(max_length=32)] = ()
+    lost: Annotated[tuple[Range, ...], Meta(max_length=512)] = ()
 
 
 class Heartbeat(Message, tag="heartbeat", frozen=True, kw_only=True):
@@ -237,7 +237,7 @@ class Heartbeat(Message, tag="heartbeat", frozen=True, kw_only=True):
     durable: Positive
     limit: Positive
     ranges: Annotated[tuple[Range, ...], Meta(max_length=32)] = ()
-    lost: Annotated[tuple[Range, ...], Meta(max_length=32)] = ()
+    lost: Annotated[tuple[Range, ...], Meta(max_length=512)] = ()
 
 
 class Nack(Message, tag="nack", frozen=True, kw_only=True):

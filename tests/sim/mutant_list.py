@@ -155,9 +155,17 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="lost numbers not told in ACK",
         target=f"{_DELIVERY}.send_ack",
-        old="lost=tuple(self._lost),",
+        old="lost=self.given_up_ranges,",
         new="lost=(),",
         why="the field is optional",
+        checkers=("LossTold",),
+    ),
+    Mutant(
+        name="limit of an earlier life shows an ACK",
+        target=f"{_DELIVERY}.expect_welcome",
+        old="self._limit_known = max(self._limit, self.known_stop + self._limits.window_events_max)",
+        new="self._limit_known = self._limit",
+        why="nobody could use the number but by an ACK",
         checkers=("LossTold",),
     ),
     # How gaps are repaired.

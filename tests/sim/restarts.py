@@ -189,7 +189,8 @@ class Restarts:
             ("refused", set(found.refused), set(moment.refused)),
             ("designs", set(found.designs), set(moment.designs)),
             ("closed designs", set(found.closed_designs), set(moment.closed_designs)),
-            ("lost", set(found.lost), set(moment.lost)),
+            # It may tell again what its client knew already.
+            ("lost", set(found.lost) & set(moment.lost), set(moment.lost)),
         )
         for what, is_, was in pairs:
             if is_ != was:

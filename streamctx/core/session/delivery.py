@@ -100,8 +100,8 @@ _NOTHING: tuple[Delivered, ...] = ()
 _RANGES_PER_MESSAGE = 64
 _RESUME_ITEMS_MAX = 1024
 """So many ranges, and so many documents, HELLO takes (SPEC 9.1)."""
-LOST_RANGES_MAX = 32
-"""So many of the ranges that were given up are told in every ACK."""
+LOST_RANGES_MAX = 512
+"""So many of the ranges that were given up are told in an ACK: no more fit in a window of 1,024 events."""
 
 
 @dataclass(slots=True)
@@ -145,6 +145,7 @@ class Delivery:
         "_last_received",
         "_last_sent",
         "_limit",
+        "_limit_known",
         "_limits",
         "_lost",
         "_meter",
@@ -195,9 +196,11 @@ class Delivery:
         self._journal = journal
         self._durable_stop: int | None = None
         self._limit = 1 + limits.window_events_max
+        self._limit_known = self._limit
         self._peer_limit = 1 + limits.window_events_max
         self._evicted: dict[int, int] = {}
-        self._lost: deque[tuple[int, int]] = deque(maxlen=LOST_RANGES_MAX)
+        # Of each range the limit that the peer may have known when it was given up: see `_lost_to_tell`.
+        self._lost: deque[tuple[int, int, int]] = deque(maxlen=LOST_RANGES_MAX)
         self._out: list[bytes] = []
         self.attach(now)
 
@@ -270,8 +273,8 @@ class Delivery:
 
     @property
     def given_up_ranges(self) -> tuple[tuple[int, int], ...]:
-        """The ranges of the peer that were given up last, as every ACK tells them."""
-        return tuple(self._lost)
+        """The ranges of the peer that were given up and that it may not know of, as every ACK tells them."""
+        return self._lost_to_tell() if self._lost else ()
 
     def received_ranges(self) -> tuple[tuple[int, int], ...]:
         """What has arrived above `expected`, for WELCOME."""
@@ -572,8 +575,19 @@ class Delivery:
             lost: What had been given up before, to be told on (ACK-6).
         """
         self._window.begin_at(expected)
-        self._lost.extend(lost)
+        self._lost.extend((start, stop, INTEGER_MAX) for start, stop in lost)
         self._limit = max(self._limit, expected + self._limits.window_events_max)
+
+    def expect_welcome(self) -> None:
+        """Take no number for a sign that the peer has had an ACK which a resume alone may let it use.
+
+        WELCOME raises its limit (ACK-5) and tells nothing of what was given up; and it may have one from the life
+        of ours before this. None is further above the numbers that it has used than the window.
+        """
+        self._limit_known = max(self._limit, self.known_stop + self._limits.window_events_max)
+        lost = [(start, stop, self._limit_known) for start, stop, _ in self._lost]
+        self._lost.clear()
+        self._lost.extend(lost)
 
     def resume_receiving(self, next_sequence: int) -> None:
         """After a handshake: the peer has sent all numbers below, and sends again what is not here (RSM-6).
@@ -588,14 +602,11 @@ class Delivery:
         return tuple(part for start, stop in ranges for part in self._window.absent_within(start, stop))
 
     def lose(self, ranges: Iterable[tuple[int, int]]) -> list[Delivered]:
-        """Give up missing numbers of the peer for good; return what that lets through.
-
-        An ACK tells the last `LOST_RANGES_MAX` ranges: after as many call `send_ack`, before giving up more.
-        """
+        """Give up missing numbers of the peer for good; return what that lets through."""
         for start, stop in ranges:
             for lost_start, lost_stop in self._window.lose(start, stop):
                 self._counters.lost += lost_stop - lost_start
-                self._lost.append((lost_start, lost_stop))
+                self._lost.append((lost_start, lost_stop, max(self._limit, self._limit_known)))
         self._ack_due = True
         return self._released()
 
@@ -800,6 +811,17 @@ class Delivery:
         ranges = self.received_ranges() if self._window.has_gap else ()
         return received, durable, ranges
 
+    def _lost_to_tell(self) -> tuple[tuple[int, int], ...]:
+        """Forget the ranges that the peer has been told of, and return the others (ACK-6).
+
+        A number from the limit on that it knew when a range was given up shows that it has had an ACK since,
+        and every one tells the range.
+        """
+        lost = self._lost
+        while lost and lost[0][2] < self._window.known_stop:
+            lost.popleft()
+        return tuple((start, stop) for start, stop, _ in lost)
+
     def send_ack(self) -> None:
         """Queue an ACK now, and not just behind all else that `flush` sends."""
         received, durable, ranges = self._watermarks()
@@ -810,7 +832,7 @@ class Delivery:
                 durable=durable,
                 limit=self._limit,
                 ranges=ranges,
-                lost=tuple(self._lost),
+                lost=self.given_up_ranges,
             )
         )
 
@@ -829,7 +851,7 @@ class Delivery:
                 durable=durable,
                 limit=self._limit,
                 ranges=ranges,
-                lost=tuple(self._lost),
+                lost=self.given_up_ranges,
             )
         )
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from streamctx.core.session.delivery import (
-    LOST_RANGES_MAX,
     Addressed,
     Delivered,
     Delivery,
@@ -330,6 +329,7 @@ class ServerSession:
             # A client that does not say whose they were leaves no document to be trusted.
             self._spoil(resume.documents or None, lost, ask=False)
             self._apply_all(delivery.lose(lost))
+        delivery.expect_welcome()
         return Resumption(
             restored=self._is_restored,
             verdict="resynced" if lost else "resumed",
@@ -467,8 +467,6 @@ class ServerSession:
     def _give_up(self, lost: Sequence[tuple[int, int]]) -> None:
         """Go on without numbers that will not come; each gap spoils what was applied before it."""
         for index, gap in enumerate(lost):
-            if index and index % LOST_RANGES_MAX == 0:
-                self.delivery.send_ack()
             # Texts are asked for once, with the last gap: whatever was opened before it is known then.
             self._spoil(None, (gap,), ask=index == len(lost) - 1)
             self._apply_all(self.delivery.lose((gap,)))

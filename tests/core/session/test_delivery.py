@@ -9,6 +9,7 @@ from streamctx.core.session.delivery import LOST_RANGES_MAX, GivenUp, Item, TooL
 from streamctx.core.session.outbox_journal import OutboxJournal
 from streamctx.core.session.outbox_records import FrameSent, FramesEvicted, Marks
 from streamctx.errors import CloseCode, RemoteProtocolError
+from streamctx.limits import DEFAULT_LIMITS
 from streamctx.vocabulary import INTEGER_MAX, Encoding
 from streamctx.wire.codec import Malformed, UnknownType, client_decoder
 from streamctx.wire.frames import pack_frame
@@ -540,14 +541,42 @@ def test_of_a_range_only_what_had_not_come_is_told_as_given_up() -> None:
     assert end.ack().lost == ((1, 2), (3, 5))
 
 
-def test_the_last_ranges_that_were_given_up_are_told_and_no_more() -> None:
-    end = End()
-    gaps = [(number, number + 1) for number in range(1, 2 * LOST_RANGES_MAX + 3, 2)]
-    for start, stop in gaps:
-        end.receive(frame(save(stop), stop))
-        end.delivery.lose([(start, stop)])
-        assert len(end.ack().lost) <= LOST_RANGES_MAX
-    assert end.ack().lost == tuple(gaps[-LOST_RANGES_MAX:])
+def test_what_was_given_up_is_told_until_the_peer_uses_a_number_that_only_such_an_ack_allows() -> None:
+    end = End(limits=DEFAULT_LIMITS)
+    end.receive(frame(save(100), 100))
+    limit = end.ack().limit
+    gaps = [(number, number + 1) for number in range(1, 100, 2)]
+    end.receive(*(frame(save(number), number) for number in range(2, 100, 2)))
+    end.delivery.lose(gaps)
+    assert end.ack().lost == tuple(gaps)
+    end.receive(*(frame(save(number), number) for number in range(101, limit)))
+    assert end.ack().lost == tuple(gaps)
+    end.receive(frame(save(limit), limit))
+    assert end.ack().lost == ()
+
+
+def test_a_number_that_the_welcome_of_a_resume_allows_shows_nothing_of_what_was_given_up() -> None:
+    end = End(limits=DEFAULT_LIMITS)
+    end.receive(frame(save(2), 2))
+    end.delivery.lose([(1, 2)])
+    end.delivery.attach(0.0)
+    end.delivery.resume_receiving(3)
+    end.delivery.expect_welcome()
+    limit = end.delivery.expected + DEFAULT_LIMITS.window_events_max
+    end.receive(*(frame(save(number), number) for number in range(3, limit)))
+    assert end.ack().lost == ((1, 2),)
+    end.receive(frame(save(limit), limit))
+    assert end.ack().lost == ()
+
+
+def test_no_more_ranges_are_told_than_a_message_takes() -> None:
+    end = End(limits=DEFAULT_LIMITS)
+    numbers = range(2, 2 * LOST_RANGES_MAX + 4, 2)
+    for number in numbers:
+        end.receive(frame(save(number), number))
+        end.delivery.lose([(number - 1, number)])
+        end.delivery.expect_welcome()
+    assert end.ack().lost == tuple((number - 1, number) for number in numbers[-LOST_RANGES_MAX:])
 
 
 @pytest.mark.parametrize("kind", [Ack, Heartbeat])
