@@ -111,6 +111,10 @@ class Doors:
         """What was to be stored is not."""
         self._ending.clear()
 
+    def not_stored(self, session_id: str) -> None:
+        """Nothing of what waits of a session will be stored."""
+        self._ending.pop(session_id, None)
+
     def all_stored(self, failed: Container[str]) -> None:
         """Nothing waits to be stored; of the `failed` sessions nothing was."""
         for key, secrets in self._ending.items():

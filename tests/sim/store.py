@@ -321,6 +321,7 @@ class ModelStore:
                 self._failed.discard(session_id)
             if operation.writes and (is_full or session_id in self._failed):
                 self._failed.add(session_id)
+                self._host.world.watch.doors.not_stored(session_id)
                 refusals[index] = StoreError("the disk is full", is_fatal=False, retry_after_s=0.5)
             else:
                 good.append(operation)
