@@ -9,7 +9,9 @@ README.md has the method.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
+import functools
 import gc
 import json
 import os
@@ -26,7 +28,9 @@ from pathlib import Path
 
 from benchmarks.peers.paced import Paced
 from streamctx.core.session.stored import JournalBatch, SessionRecord, StoredSession
+from streamctx.engine.base import StoreError
 from streamctx.engine.sqlite.codec import encode_batch
+from streamctx.engine.sqlite.engine import SqliteEngine
 from streamctx.engine.sqlite.store import SqliteStore
 from streamctx.engine.sqlite.writer import Append
 from streamctx.limits import DEFAULT_LIMITS
@@ -39,6 +43,7 @@ __all__: list[str] = []
 _TOKEN = "a-token-for-benchmarks-on-loopback"
 _ENGINES = {"sqlite": ("--data", "data"), "memory": ("--ephemeral",)}
 _BATCHES = (1, 10, 100)
+_ENGINE_SESSIONS = 64
 _EVENT_BYTES = 300
 _START_S_MAX = 20.0
 
@@ -224,6 +229,42 @@ def _store_rate(place: Path, batch: int, seconds: float, *, sessions: int) -> fl
         shutil.rmtree(home)
 
 
+def _engine_rate(place: Path, batch: int, seconds: float, *, sessions: int) -> float:
+    """The store behind its thread: each session hands over `batch` events when its last ones are safe."""
+    home = Path(tempfile.mkdtemp(dir=place))
+    try:
+        return asyncio.run(_engine_rate_in(home, batch, seconds, sessions))
+    finally:
+        shutil.rmtree(home)
+
+
+async def _engine_rate_in(home: Path, batch: int, seconds: float, sessions: int) -> float:
+    loop = asyncio.get_running_loop()
+    engine = SqliteEngine(SqliteStore.open(home / "data"))
+    engine.start(loop)
+    events = _batch(1, batch, _event_text())
+    all_ended = loop.create_future()
+    start = time.perf_counter()
+    count, live = 0, sessions
+
+    def hand_over(session_id: str, error: StoreError | None) -> None:
+        nonlocal count, live
+        assert error is None, error
+        if time.perf_counter() - start < seconds:
+            count += batch
+            engine.append(session_id, "epoch", events, functools.partial(hand_over, session_id))
+        else:
+            live -= 1
+            if not live:
+                all_ended.set_result(time.perf_counter() - start)
+
+    for number in range(sessions):
+        engine.fence(_record(number), functools.partial(hand_over, f"session-{number}"))
+    took: float = await all_ended
+    await engine.close()
+    return count / took
+
+
 def measure_engine(place: Path, seconds: float, reps: int) -> dict[str, dict[int, list[float]]]:
     """Events a second, by contestant and batch, in turns."""
     contestants: dict[str, Callable[[int], float]] = {
@@ -231,6 +272,9 @@ def measure_engine(place: Path, seconds: float, reps: int) -> dict[str, dict[int
         "bare file, allocated": lambda batch: _file_rates(place, batch, seconds, allocated=True),
         "store, one session": lambda batch: _store_rate(place, batch, seconds, sessions=1),
         "store, a session an event": lambda batch: _store_rate(place, batch, seconds, sessions=batch),
+        f"engine, {_ENGINE_SESSIONS} sessions": lambda batch: _engine_rate(
+            place, batch, seconds, sessions=_ENGINE_SESSIONS
+        ),
     }
     rates: dict[str, dict[int, list[float]]] = {
         name: {batch: [] for batch in _BATCHES} for name in contestants
@@ -267,7 +311,7 @@ def show_engine(rates: dict[str, dict[int, list[float]]]) -> None:
     for name, by_batch in rates.items():
         print(f"  {name:26}", *(f"{batch:>5}: {_spread(found, 0)}" for batch, found in by_batch.items()))
     for file in ("bare file, growing", "bare file, allocated"):
-        for name in ("store, one session", "store, a session an event"):
+        for name in (name for name in rates if not name.startswith("bare")):
             medians = [
                 (batch, statistics.median(rates[name][batch]), statistics.median(rates[file][batch]))
                 for batch in _BATCHES
