@@ -581,8 +581,8 @@ class Delivery:
     def expect_welcome(self) -> None:
         """Take no number for a sign that the peer has had an ACK which a resume alone may let it use.
 
-        WELCOME raises its limit (ACK-5) and tells nothing of what was given up; and it may have one from before
-        our death. None is further above the numbers that it has used than the window.
+        WELCOME raises its limit (ACK-5) and tells nothing of what was given up; and it may have one from
+        before our death. None is further above the numbers that it has used than the window.
         """
         self._limit_known = max(self._limit, self.known_stop + self._limits.window_events_max)
         lost = [(start, stop, self._limit_known) for start, stop, _ in self._lost]
