@@ -163,8 +163,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="limit of an earlier life shows an ACK",
         target=f"{_DELIVERY}.expect_welcome",
-        old="self._limit_known = max(self._limit, self.known_stop + self._limits.window_events_max)",
-        new="self._limit_known = self._limit",
+        old="max(self._limit, self.known_stop + self._limits.window_events_max)",
+        new="self._limit",
         why="nobody could use the number but by an ACK",
         checkers=("LossTold",),
     ),

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from streamctx.core.delivery.lost_ranges import LOST_RANGES_MAX
 from streamctx.core.documents.presence import key_of
 from streamctx.core.session.client_session import ClientSession
-from streamctx.core.session.delivery import LOST_RANGES_MAX, Delivery
+from streamctx.core.session.delivery import Delivery
 from streamctx.core.session.server_session import ServerSession
 from streamctx.core.session.stored import JournalBatch
 from streamctx.errors import CloseCode, ErrorCode, RemoteProtocolError

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from streamctx.core.delivery.corruption import CorruptionMeter
 from streamctx.core.delivery.gap_detector import GapDetector
+from streamctx.core.delivery.lost_ranges import LostRanges
 from streamctx.core.delivery.range_set import RangeSet
 from streamctx.core.delivery.receive_window import ReceiveWindow, Verdict
 from streamctx.core.delivery.retransmit_ring import Answer, Frame, RetransmitRing
@@ -48,7 +49,6 @@ from streamctx.wire.messages import (
 )
 
 __all__ = [
-    "LOST_RANGES_MAX",
     "Addressed",
     "Delivered",
     "Delivery",
@@ -100,8 +100,6 @@ _NOTHING: tuple[Delivered, ...] = ()
 _RANGES_PER_MESSAGE = 64
 _RESUME_ITEMS_MAX = 1024
 """So many ranges, and so many documents, HELLO takes (SPEC 9.1)."""
-LOST_RANGES_MAX = 512
-"""So many of the ranges that were given up are told in an ACK: no more fit in a window of 1,024 events."""
 
 
 @dataclass(slots=True)
@@ -145,7 +143,6 @@ class Delivery:
         "_last_received",
         "_last_sent",
         "_limit",
-        "_limit_known",
         "_limits",
         "_lost",
         "_meter",
@@ -196,11 +193,9 @@ class Delivery:
         self._journal = journal
         self._durable_stop: int | None = None
         self._limit = 1 + limits.window_events_max
-        self._limit_known = self._limit
         self._peer_limit = 1 + limits.window_events_max
         self._evicted: dict[int, int] = {}
-        # Of each range the limit that the peer may have known when it was given up: see `_lost_to_tell`.
-        self._lost: deque[tuple[int, int, int]] = deque(maxlen=LOST_RANGES_MAX)
+        self._lost = LostRanges()
         self._out: list[bytes] = []
         self.attach(now)
 
@@ -274,7 +269,7 @@ class Delivery:
     @property
     def given_up_ranges(self) -> tuple[tuple[int, int], ...]:
         """The ranges of the peer that were given up and that it may not know of, as every ACK tells them."""
-        return self._lost_to_tell() if self._lost else ()
+        return self._lost.to_tell(self._window.known_stop) if self._lost else ()
 
     def received_ranges(self) -> tuple[tuple[int, int], ...]:
         """What has arrived above `expected`, for WELCOME."""
@@ -575,19 +570,16 @@ class Delivery:
             lost: What had been given up before, to be told on (ACK-6).
         """
         self._window.begin_at(expected)
-        self._lost.extend((start, stop, INTEGER_MAX) for start, stop in lost)
+        self._lost.restore(lost)
         self._limit = max(self._limit, expected + self._limits.window_events_max)
 
     def expect_welcome(self) -> None:
-        """Take no number for a sign that the peer has had an ACK which a resume alone may let it use.
+        """Call when a WELCOME has been decided upon: it raises the peer's limit (ACK-5).
 
-        WELCOME raises its limit (ACK-5) and tells nothing of what was given up; and it may have one from
-        before our death. None is further above the numbers that it has used than the window.
+        The peer may know a higher one, from before our death; but none is further above the numbers that
+        it has used than the window.
         """
-        self._limit_known = max(self._limit, self.known_stop + self._limits.window_events_max)
-        lost = [(start, stop, self._limit_known) for start, stop, _ in self._lost]
-        self._lost.clear()
-        self._lost.extend(lost)
+        self._lost.expect_welcome(max(self._limit, self.known_stop + self._limits.window_events_max))
 
     def resume_receiving(self, next_sequence: int) -> None:
         """After a handshake: the peer has sent all numbers below, and sends again what is not here (RSM-6).
@@ -606,7 +598,7 @@ class Delivery:
         for start, stop in ranges:
             for lost_start, lost_stop in self._window.lose(start, stop):
                 self._counters.lost += lost_stop - lost_start
-                self._lost.append((lost_start, lost_stop, max(self._limit, self._limit_known)))
+                self._lost.add(lost_start, lost_stop, self._limit)
         self._ack_due = True
         return self._released()
 
@@ -810,17 +802,6 @@ class Delivery:
         self._limit = max(self._limit, received + self._limits.window_events_max)
         ranges = self.received_ranges() if self._window.has_gap else ()
         return received, durable, ranges
-
-    def _lost_to_tell(self) -> tuple[tuple[int, int], ...]:
-        """Forget the ranges that the peer has been told of, and return the others (ACK-6).
-
-        A number from the limit on that it knew when a range was given up shows that it has had an ACK since,
-        and every one tells the range.
-        """
-        lost = self._lost
-        while lost and lost[0][2] < self._window.known_stop:
-            lost.popleft()
-        return tuple((start, stop) for start, stop, _ in lost)
 
     def send_ack(self) -> None:
         """Queue an ACK now, and not just behind all else that `flush` sends."""

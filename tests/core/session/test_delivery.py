@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from streamctx.core.session.delivery import LOST_RANGES_MAX, GivenUp, Item, TooLarge
+from streamctx.core.session.delivery import GivenUp, Item, TooLarge
 from streamctx.core.session.outbox_journal import OutboxJournal
 from streamctx.core.session.outbox_records import FrameSent, FramesEvicted, Marks
 from streamctx.errors import CloseCode, RemoteProtocolError
@@ -569,14 +569,17 @@ def test_a_number_that_the_welcome_of_a_resume_allows_shows_nothing_of_what_was_
     assert end.ack().lost == ()
 
 
-def test_no_more_ranges_are_told_than_a_message_takes() -> None:
+def test_a_restored_session_takes_no_limit_of_its_earlier_life_for_a_sign_of_an_ack() -> None:
     end = End(limits=DEFAULT_LIMITS)
-    numbers = range(2, 2 * LOST_RANGES_MAX + 4, 2)
-    for number in numbers:
-        end.receive(frame(save(number), number))
-        end.delivery.lose([(number - 1, number)])
-        end.delivery.expect_welcome()
-    assert end.ack().lost == tuple((number - 1, number) for number in numbers[-LOST_RANGES_MAX:])
+    end.delivery.restart_receiving(10, [(4, 5)])
+    end.delivery.resume_receiving(700)
+    end.delivery.expect_welcome()
+    # The peer was told so much when all below 700 had come.
+    limit = 700 + DEFAULT_LIMITS.window_events_max
+    end.receive(*(frame(save(number), number) for number in range(10, limit)))
+    assert end.ack().lost == ((4, 5),)
+    end.receive(frame(save(limit), limit))
+    assert end.ack().lost == ()
 
 
 @pytest.mark.parametrize("kind", [Ack, Heartbeat])
