@@ -71,6 +71,8 @@ class Doors:
         self._ending: dict[str, list[str]] = {}
         self._ended: dict[str, set[str]] = {}
         """Secrets of which the store knows that they have ended."""
+        self._claimed: dict[str, tuple[int, list[str]]] = {}
+        """An attempt that waits for the store, and secrets that have ended since it showed one."""
 
     def opened(self, session: ServerSession, name: str | None, hello: Hello, welcome: Welcome) -> None:
         """The server welcomes somebody who has shown a token for `name`."""
@@ -83,7 +85,8 @@ class Doors:
                 self._fail("SingleWriter", f"attempt {hello.attempt} has {key} after attempt {last}")
             known = self._secrets[key]
             secret = None if hello.resume is None else hello.resume.secret
-            if secret not in known:
+            attempt, ended_since = self._claimed.pop(key, (0, []))
+            if secret not in known and not (attempt == hello.attempt and secret in ended_since):
                 self._fail(
                     "SecretHolds", f"{key} is resumed with a secret that was never its own, or replaced"
                 )
@@ -129,6 +132,8 @@ class Doors:
             *ended, _ = self._secrets[session.session_id]
             if ended:
                 del self._secrets[session.session_id][:-1]
+                if held.claimant is not None:
+                    self._claimed[session.session_id] = (session.attempt, ended)
                 if held.secrets.pending is None and session.produces:
                     self._ending.setdefault(session.session_id, []).extend(ended)
 

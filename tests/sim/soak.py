@@ -37,6 +37,9 @@ def main(minutes: float, start: int | None = None) -> int:
     seed = first
     while (elapsed_s := time.monotonic() - began) < minutes * 60:
         totals.add(run_plan(draw_plan(seed)))
+        if seed in totals.failed:
+            checker, detail = totals.failed[seed]
+            _say(f"seed {seed}: {checker}: {detail}")
         totals.elapsed_s = elapsed_s
         seed += 1
         if seed % 50 == 0:
@@ -50,8 +53,6 @@ def main(minutes: float, start: int | None = None) -> int:
                 f"{_measure()[0] / 2**20:.1f} MiB, {_measure()[1]} descriptors"
             )
     _say(totals.describe())
-    for failed, (checker, detail) in sorted(totals.failed.items()):
-        _say(f"seed {failed}: {checker}: {detail}")
     return 1 if totals.failed or not _is_flat(settled) else 0
 
 
