@@ -84,3 +84,6 @@ class Provider(Protocol):
 
     def list(self) -> Iterator[ResourceInfo]:
         """All that it has, as it is found."""
+
+    def close(self) -> None:
+        """Let go of what it holds, as the last call; sources that are open stay open."""

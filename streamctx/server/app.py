@@ -15,8 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamctx import __version__
 from streamctx.discovery import PROTOCOL_VERSION
 from streamctx.errors import ErrorCode
+from streamctx.resources.catalogue import Catalogue
 from streamctx.server.answers import NOT_FOUND, answer, authenticate
 from streamctx.server.handshake import STREAM_PATH, SUBPROTOCOLS
+from streamctx.server.resources import ResourceEndpoints
 from streamctx.server.security import UNIX, Refusal, check_request, identify_client
 from streamctx.server.sessions import SessionEndpoints
 from streamctx.server.shell import Shell
@@ -31,20 +33,28 @@ STORE_FEATURES = ("history", "store")
 """The same where there is a store."""
 
 
-def create_app(shell: Shell, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
+RESOURCE_FEATURES = ("resources",)
+"""The same where resources are given."""
+
+
+def create_app(
+    shell: Shell, routes: Sequence[BaseRoute] = (), *, resources: Catalogue | None = None
+) -> ASGIApp:
     """Build the application.
 
     Args:
         shell: The server's hub and policy.
         routes: More of them, such as another protocol's endpoint. They stand behind the same checks of Host,
             Origin and URL, and authenticate by themselves.
+        resources: What `/v1/resources` gives; `None` for nothing.
     """
     application = Starlette(
         routes=[
-            *_Endpoints(shell).routes(),
+            *_Endpoints(shell, gives_resources=resources is not None).routes(),
             # Before those of one session, whose ids could look like these.
             *StoredEndpoints(shell).routes(),
             *SessionEndpoints(shell).routes(),
+            *ResourceEndpoints(shell, resources).routes(),
             *routes,
         ],
         exception_handlers={HTTPException: _answer_http_exception, Exception: _answer_failure},
@@ -53,8 +63,13 @@ def create_app(shell: Shell, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
 
 
 class _Endpoints:
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, *, gives_resources: bool) -> None:
         self._shell = shell
+        self._features = (
+            *FEATURES,
+            *(() if shell.store is None else STORE_FEATURES),
+            *(RESOURCE_FEATURES if gives_resources else ()),
+        )
 
     def routes(self) -> list[Route]:
         return [
@@ -81,7 +96,7 @@ class _Endpoints:
                 "version": __version__,
                 "protocols": [PROTOCOL_VERSION],
                 "subprotocols": list(SUBPROTOCOLS),
-                "features": [*FEATURES, *(() if self._shell.store is None else STORE_FEATURES)],
+                "features": list(self._features),
             }
         )
 

@@ -52,6 +52,8 @@ class ServerConfig:
     """Directory of the store; `None` is `data` in the state directory."""
     durability: Durability = "full"
     """What the store promises (`Durability`). `none` keeps sessions in memory, as `ephemeral` does."""
+    roots: tuple[Path, ...] = ()
+    """Directories whose files are given to those with the token; none by default."""
     allow_insecure_bind: bool = False
     """Serve in clear on an address that other machines reach."""
     discovery: bool = True

@@ -47,6 +47,7 @@ async def serve(
     allowed_hosts: tuple[str, ...] = (),
     allowed_origins: tuple[str, ...] = (),
     data: Path | None = None,
+    roots: tuple[Path, ...] = (),
     discovery: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> AsyncIterator[Server]:
@@ -60,6 +61,7 @@ async def serve(
             `server.token` tells.
         data: Directory in which sessions are stored, so that they outlive the server; without it they live in
             memory.
+        roots: Directories whose files are given as resources.
         discovery: Whether other programs of this user find the server by its discovery file.
 
     Raises:
@@ -74,6 +76,7 @@ async def serve(
         allowed_hosts=allowed_hosts,
         allowed_origins=allowed_origins,
         data=data,
+        roots=roots,
         discovery=discovery,
         ephemeral=data is None,
         limits=limits,

@@ -190,6 +190,7 @@ class HttpConnection(HttpToolsProtocol):
             return
         # In absolute form it names a host, and uvicorn passes on no more than its path.
         self.scope["state"]["target"] = self.url
+        self.scope["state"]["abort"] = self.transport.abort
         super().on_headers_complete()
         if self.parser.should_upgrade() and not self._should_upgrade():
             # An upgrade that we do not offer is answered as if it had not been asked for; what may follow on

@@ -27,12 +27,14 @@ from streamctx.engine.base import StoreError
 from streamctx.errors import CloseCode, ConfigurationError
 from streamctx.hub.ports import HubPort
 from streamctx.limits import Limits
+from streamctx.resources.catalogue import Catalogue
 from streamctx.server.announcement import announce, write_record
 from streamctx.server.app import create_app
 from streamctx.server.config import ServerConfig
 from streamctx.server.handshake import STREAM_PATH
 from streamctx.server.http import HttpConnection
 from streamctx.server.logs import logger
+from streamctx.server.resources import resources_of
 from streamctx.server.running_store import RunningStore
 from streamctx.server.security import policy_of
 from streamctx.server.shell import Shell
@@ -100,6 +102,7 @@ class Server:
         self._tick_handle: asyncio.TimerHandle | None = None
         self._ticks = 0
         self._shell: Shell | None = None
+        self._resources: Catalogue | None = None
         self._port: int | None = None
 
     @property
@@ -157,6 +160,7 @@ class Server:
                 self._store.start(loop)
                 undo.push_async_callback(self._store.close)
             undo.callback(self.close)
+            self._resources = resources_of(self._config)
             factory = self._protocol_factory(shell, loop)
             for sock in self._open_sockets():
                 # Before the first request, which may come at once.
@@ -202,6 +206,8 @@ class Server:
             http_connection.transport.abort()
         for task in self._state.tasks:
             task.cancel()
+        if self._resources is not None:
+            self._resources.close()
         self.remove_files()
 
     def remove_files(self) -> None:
@@ -233,7 +239,7 @@ class Server:
     def _protocol_factory(self, shell: Shell, loop: asyncio.AbstractEventLoop) -> _Factory:
         config = self._config
         uvicorn_config = uvicorn.Config(
-            create_app(shell, self._routes),
+            create_app(shell, self._routes, resources=self._resources),
             interface="asgi3",
             # Only tells uvicorn that upgrades are served; `HttpConnection` makes the connection itself.
             ws=asyncio.Protocol,

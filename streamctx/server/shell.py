@@ -35,6 +35,11 @@ class Counters:
     heads_refused: int = 0
     """Request heads that were too long or too slow."""
     bodies_refused: int = 0
+    resources_opened: int = 0
+    resources_refused: int = 0
+    """Since too many were being read."""
+    resources_cut: int = 0
+    """Not sent to their end, since they changed or could not be read."""
     websockets_accepted: int = 0
     websockets_refused: int = 0
     websockets_failed: int = 0
