@@ -28,6 +28,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tail": ("streamctx.cli.tail:command", "Follow what editors push, one line an event."),
     "record": ("streamctx.cli.record:command", "Follow files on disk as an editor would, and record it."),
     "replay": ("streamctx.cli.replay:command", "Play a recording into a server."),
+    "ls": ("streamctx.cli.ls:command", "List the resources of a server."),
+    "get": (
+        "streamctx.cli.get:command",
+        "Fetch a resource into a file; again, to go on where it stopped.",
+    ),
     "backup": ("streamctx.cli.backup:command", "Copy all that is stored into a file."),
     "doctor": ("streamctx.cli.doctor:command", "Check this installation and the servers that run."),
     "debug": ("streamctx.cli.debug:command", "Look into what a server did."),

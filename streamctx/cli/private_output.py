@@ -10,7 +10,7 @@ from pathlib import Path
 
 from streamctx.errors import ConfigurationError
 
-__all__ = ["new_file"]
+__all__ = ["in_the_way", "new_file", "put_in_place"]
 
 
 @contextmanager
@@ -33,24 +33,36 @@ def new_file(path: Path, *, force: bool) -> Iterator[Path]:
     if not path.parent.is_dir():
         raise ConfigurationError(f"{path} cannot be made: there is no directory {path.parent}")
     if path.exists() and not force:
-        raise _in_the_way(path)
+        raise in_the_way(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         yield temporary
-        _sync(temporary)
+        put_in_place(temporary, path, force=force)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def put_in_place(temporary: Path, path: Path, *, force: bool) -> None:
+    """Give a file that was written its name in the end; the one it has is gone then.
+
+    Raises:
+        ConfigurationError: If a file has that name, and is not to be replaced.
+    """
+    _sync(temporary)
+    try:
         if force:
             temporary.replace(path)
         else:
             # Unlike a rename it fails when the name was taken meanwhile.
             os.link(temporary, path)
     except FileExistsError as error:
-        raise _in_the_way(path) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise in_the_way(path) from error
+    temporary.unlink(missing_ok=True)
     _sync(path.parent)
 
 
-def _in_the_way(path: Path) -> ConfigurationError:
+def in_the_way(path: Path) -> ConfigurationError:
+    """The error for a file that would be replaced without having been asked for."""
     return ConfigurationError(f"{path} exists already: name a new file, or give --force to replace it")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import IO
 from urllib.parse import urlsplit
 
@@ -19,10 +21,12 @@ if sys.version_info >= (3, 12):
 else:
     from typing_extensions import override
 
-__all__ = ["Progress", "RequestFailed", "download", "get_json", "send_json", "upload"]
+__all__ = ["Answer", "Progress", "RequestFailed", "asked", "download", "get_json", "send_json", "upload"]
 
 Progress = Callable[[int, int | None], object]
 """Told how many bytes are done, and of how many, if that is known."""
+
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 _TIMEOUT_S = 5.0
 
@@ -91,18 +95,12 @@ def download(target: Target, path: str, file: IO[bytes], on_progress: Progress) 
     Raises:
         RequestFailed: As `get_json`, or if it ends too early.
     """
-    with _Exchange(target, is_long=True) as exchange:
-        response = exchange.ask("GET", path)
-        if response.status != 200:
-            exchange.json(response)
-        total = response.length
+    with asked(target, path, {}) as answer:
         done = 0
-        while chunk := exchange.read(response, _CHUNK_BYTES):
+        for chunk in answer.pieces():
             file.write(chunk)
             done += len(chunk)
-            on_progress(done, total)
-        if total is not None and done != total:
-            raise RequestFailed(f"{target.http_url} sent {done} bytes of {total}: try again")
+            on_progress(done, answer.length)
 
 
 def upload(target: Target, path: str, file: IO[bytes], on_progress: Progress) -> object:
@@ -124,6 +122,53 @@ def upload(target: Target, path: str, file: IO[bytes], on_progress: Progress) ->
         return exchange.json(exchange.response())
 
 
+@contextlib.contextmanager
+def asked(target: Target, path: str, headers: Mapping[str, str], *, method: str = "GET") -> Iterator[Answer]:
+    """The answer to a request of bytes, which is 200 or 206, to be read within the block.
+
+    Raises:
+        RequestFailed: As `get_json`, with the status of any other answer.
+    """
+    with _Exchange(target, is_long=True) as exchange:
+        response = exchange.ask(method, path, headers=headers)
+        if response.status not in (200, 206):
+            if response.length == 0 or method == "HEAD":
+                raise RequestFailed(
+                    f"{target.http_url} answered {response.status}: {response.reason}",
+                    status=response.status,
+                )
+            exchange.json(response)
+        yield Answer(response, exchange)
+
+
+class Answer:
+    """An answer whose body is read piece by piece."""
+
+    def __init__(self, response: http.client.HTTPResponse, exchange: _Exchange) -> None:
+        self._response = response
+        self._exchange = exchange
+        self.status = response.status
+        self.length = response.length
+        """Of the body; `None` if only its end will tell."""
+
+    def header(self, name: str) -> str:
+        """The value of a header; the empty text if it did not come."""
+        return self._response.headers.get(name, "")
+
+    def pieces(self) -> Iterator[bytes]:
+        """The body.
+
+        Raises:
+            RequestFailed: If it ends before it should.
+        """
+        done = 0
+        while chunk := self._exchange.read(self._response, _CHUNK_BYTES):
+            yield chunk
+            done += len(chunk)
+        if self.length is not None and done != self.length:
+            raise RequestFailed(f"the server sent {done} bytes of {self.length}: try again")
+
+
 class _Exchange:
     """One request on a connection of its own, whose failures are those of the server."""
 
@@ -138,9 +183,11 @@ class _Exchange:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def ask(self, method: str, path: str, body: bytes | None = None) -> http.client.HTTPResponse:
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = _NO_HEADERS
+    ) -> http.client.HTTPResponse:
         try:
-            self._connection.request(method, self._base + path, body, self._headers())
+            self._connection.request(method, self._base + path, body, {**self._headers(), **headers})
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(error) from error
         return self.response()

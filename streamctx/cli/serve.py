@@ -60,6 +60,13 @@ _PATH = PathOption()
     help="How long a session without a connection is kept in the store.",
 )
 @click.option(
+    "--root",
+    type=_PATH,
+    multiple=True,
+    metavar="DIR",
+    help="Give the files below DIR, but for secrets, to programs with the token. Can be repeated.",
+)
+@click.option(
     "--token-file",
     type=_PATH,
     envvar="STREAMCTX_TOKEN_FILE",
@@ -104,6 +111,7 @@ def command(
     durability: Durability,
     ephemeral: bool,
     retention_days: float,
+    root: tuple[Path, ...],
     token_file: Path | None,
     allowed_host: tuple[str, ...],
     allowed_origin: tuple[str, ...],
@@ -135,6 +143,7 @@ def command(
         uds=uds,
         data=data,
         durability=durability,
+        roots=root,
         limits=replace(DEFAULT_LIMITS, retention_s=retention_days * 86_400),
         token_file=token_file,
         allowed_hosts=allowed_host,
@@ -157,6 +166,7 @@ _FLAGS = {
     "data": "--data",
     "durability": "--durability",
     "ephemeral": "--ephemeral",
+    "roots": "--root",
     "token_file": "--token-file",
     "ready_file": "--ready-file",
     "allowed_hosts": "--allowed-host",

@@ -1,0 +1,183 @@
+"""`serve --root`, `ls` and `get`, as people use them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from streamctx.cli.fetching import part_of
+from tests.chaos.faults import Fault, random_plan
+from tests.chaos.proxy import fault_proxy
+from tests.cli.running import Home, RunningServer, wait_until
+
+__all__: list[str] = []
+
+pytestmark = pytest.mark.e2e
+
+BYTES = bytes(index * 7 % 251 for index in range(3_000_000))
+
+
+@pytest.fixture
+def root(home: Home) -> Path:
+    made = home.path / "root"
+    made.mkdir()
+    (made / "film.mp4").write_bytes(BYTES)
+    (made / ".env").write_text("canary")
+    time.sleep(0.06)
+    return made
+
+
+def get(home: Home, root: Path, *arguments: str) -> dict[str, object]:
+    result = home.run("get", (root / "film.mp4").as_uri(), "--json", *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    told: dict[str, object] = json.loads(result.stdout)
+    return told
+
+
+def test_what_there_is_is_listed(home: Home, root: Path) -> None:
+    with home.serve("--root", str(root)):
+        result = home.run("ls")
+        assert (result.returncode, result.stderr) == (0, "")
+        assert (root / "film.mp4").as_uri() in result.stdout
+        assert ".env" not in result.stdout
+        (told,) = json.loads(home.run("ls", "--json").stdout)
+    assert (told["name"], told["size_bytes"], told["mime"]) == ("film.mp4", 3_000_000, "video/mp4")
+
+
+def test_where_there_is_nothing_it_says_how_to_give_something(home: Home) -> None:
+    with home.serve():
+        assert "--root" in home.run("ls").stdout
+
+
+def test_a_resource_is_fetched_into_a_private_file(home: Home, root: Path) -> None:
+    output = home.path / "copy"
+    with home.serve("--root", str(root)):
+        assert get(home, root, "-o", str(output)) == {
+            "file": str(output),
+            "bytes": 3_000_000,
+            "resumed_at": 0,
+        }
+    assert output.read_bytes() == BYTES
+    assert stat.S_IMODE(output.stat().st_mode) == 0o600
+    assert [path.name for path in home.path.glob(".copy*")] == []
+
+
+def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(home: Home, root: Path) -> None:
+    output = home.path / "copy"
+    output.write_text("mine")
+    with home.serve("--root", str(root)):
+        result = home.run("get", (root / "film.mp4").as_uri(), "-o", str(output))
+        assert (result.returncode, output.read_text()) == (2, "mine")
+        assert "--force" in result.stderr
+        get(home, root, "-o", str(output), "--force")
+    assert output.read_bytes() == BYTES
+
+
+def test_a_range_goes_to_a_file_or_to_the_output(home: Home, root: Path) -> None:
+    output = home.path / "copy"
+    uri = (root / "film.mp4").as_uri()
+    with home.serve("--root", str(root)):
+        get(home, root, "-o", str(output), "--range", "1000-1999")
+        assert output.read_bytes() == BYTES[1000:2000]
+        assert home.run("get", uri, "-o", "-", "--range", "-5", text=False).stdout == BYTES[-5:]
+        assert home.run("get", uri, "-o", "-", text=False).stdout == BYTES
+        result = home.run("get", uri, "-o", "-", "--range", "x")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "no range of bytes" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"), [("film.mp4", "streamctx ls"), ("file:///", "-o"), ("file:///x/y", "streamctx ls")]
+)
+def test_a_resource_that_cannot_be_had_is_an_error_of_one_line(
+    home: Home, root: Path, uri: str, words: str
+) -> None:
+    with home.serve("--root", str(root)):
+        result = home.run("get", uri)
+    assert result.returncode in (1, 2)
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_root_that_is_not_there_is_an_error_of_one_line(home: Home) -> None:
+    result = home.run("serve", "--port", "0", "--root", str(home.path / "nothing"))
+    assert result.returncode == 2
+    assert "nothing" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def etag_of(home: Home, root: Path) -> str:
+    (told,) = json.loads(home.run("ls", "--json").stdout)
+    return f'"{told["etag"]}"'
+
+
+def test_what_was_there_is_not_fetched_again(home: Home, root: Path) -> None:
+    output = home.path / "copy"
+    with home.serve("--root", str(root)):
+        part = part_of(output, (root / "film.mp4").as_uri(), etag_of(home, root))
+        part.write_bytes(b"?" * 1000)
+        assert get(home, root, "-o", str(output))["resumed_at"] == 1000
+    assert output.read_bytes() == b"?" * 1000 + BYTES[1000:]
+
+
+def test_of_a_resource_that_has_changed_nothing_old_is_used(home: Home, root: Path) -> None:
+    output = home.path / "copy"
+    with home.serve("--root", str(root)):
+        part = part_of(output, (root / "film.mp4").as_uri(), etag_of(home, root))
+        part.write_bytes(BYTES[:1000])
+        (root / "film.mp4").write_bytes(BYTES[::-1])
+        assert get(home, root, "-o", str(output))["resumed_at"] == 0
+    assert output.read_bytes() == BYTES[::-1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_connection_that_breaks_again_and_again_costs_nothing(home: Home, root: Path, seed: int) -> None:
+    output = home.path / "copy"
+
+    async def run(server: RunningServer) -> tuple[dict[str, object], int]:
+        port = urlsplit(server.url).port
+        assert port is not None
+        plan = random_plan(seed, {Fault.CUT: 600_000, Fault.RESET: 600_000})
+        async with fault_proxy(port, plan) as proxy:
+            token_file = str(server.ready["token_file"])
+            where = ("--url", proxy.url, "--token-file", token_file, "-o", str(output))
+            return await anyio.to_thread.run_sync(lambda: get(home, root, *where)), proxy.connections
+
+    with home.serve("--root", str(root)) as server:
+        told, connections = anyio.run(run, server)
+    assert told["bytes"] == len(BYTES)
+    assert connections > 4
+    assert output.read_bytes() == BYTES
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send")
+def test_after_an_interruption_the_same_command_goes_on(home: Home, root: Path) -> None:
+    output = home.path / "copy"
+    with (root / "film.mp4").open("ab") as file:
+        file.truncate(2 << 30)
+    time.sleep(0.06)
+    uri = (root / "film.mp4").as_uri()
+    with home.serve("--root", str(root)):
+        part = part_of(output, uri, etag_of(home, root))
+        with home.start("get", uri, "-o", str(output)) as process:
+            wait_until(lambda: part.exists() and part.stat().st_size > 5_000_000)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert "goes on" in errors
+        there = part.stat().st_size
+        assert 5_000_000 < there < 2 << 30
+        assert not output.exists()
+        os.truncate(part, (2 << 30) - 1000)
+        assert get(home, root, "-o", str(output))["resumed_at"] == (2 << 30) - 1000
+    assert output.stat().st_size == 2 << 30
