@@ -107,7 +107,9 @@ def decide(
     which is to send the whole. It is ignored where
 
     - it breaks the syntax, or its unit is not `bytes`, or there are two of it;
-    - `If-Range` is not the strong etag and not the exact date of this representation;
+    - `If-Range` is not the strong etag of this representation. A date is never taken for a match: it would
+      have to be known that the representation did not change twice within its second, which needs the clock
+      (sections 8.8.2.2 and 13.1.5), and to be wrong would join bytes of two states into one copy;
     - the size is unknown, since no `Content-Range` can then be vouched for;
     - it looks like an attack (sections 14.2 and 17.15): more than `ranges_max` ranges, or more than two that
       overlap others, or, with all the heads of their parts, no fewer bytes than the whole has.
@@ -142,7 +144,7 @@ def decide(
         return Decision(failed)
     if method == "HEAD":
         return _without_content(_whole(info))
-    if info.size_bytes is None or not _is_range_allowed(fields, etag=info.etag, modified=modified):
+    if info.size_bytes is None or not _is_range_allowed(fields, etag=info.etag):
         return _whole(info)
     ranges = _ranges_asked_for(sole_value(fields, "range"), size=info.size_bytes, ranges_max=ranges_max)
     if ranges is None:
@@ -256,14 +258,11 @@ def _is_listed(etag: str, values: Sequence[str], *, is_weak_enough: bool) -> boo
     return any(tag == etag and (is_weak_enough or not weak) for weak, tag in _ETAG.findall(text))
 
 
-def _is_range_allowed(fields: Fields, *, etag: str, modified: int | None) -> bool:
+def _is_range_allowed(fields: Fields, *, etag: str) -> bool:
     """Whether `If-Range` allows what `Range` asks for, if anything (step 5 of section 13.2.2)."""
     if "if-range" not in fields:
         return True
-    condition = sole_value(fields, "if-range")
-    # A date is weaker: two changes within its second look alike. A client that has an etag must not send one.
-    is_date = modified is not None and parse_http_date(condition) == modified
-    return is_date or parse_strong_etag(condition) == etag
+    return parse_strong_etag(sole_value(fields, "if-range")) == etag
 
 
 # Ranges.

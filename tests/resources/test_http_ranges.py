@@ -421,8 +421,10 @@ def test_without_a_date_that_can_be_told_dates_are_ignored(modified: float | Non
         ("abc", 200),
         ("*", 200),
         (f'{TAG}, "x"', 200),
-        (MODIFIED, 206),
-        ("Sun Nov  6 08:49:37 1994", 206),
+        # It may have changed twice in that second: the first half of a copy and the second would not fit.
+        (MODIFIED, 200),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 200),
+        ("Sun Nov  6 08:49:37 1994", 200),
         (BEFORE, 200),
         (AFTER, 200),
         ("", 200),
