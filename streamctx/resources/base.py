@@ -9,7 +9,15 @@ import msgspec
 
 from streamctx.errors import ErrorCode, StreamctxError
 
-__all__ = ["Provider", "ResourceChanged", "ResourceError", "ResourceInfo", "Source"]
+__all__ = [
+    "Listing",
+    "Provider",
+    "ResourceChanged",
+    "ResourceError",
+    "ResourceFresh",
+    "ResourceInfo",
+    "Source",
+]
 
 
 class ResourceError(StreamctxError):
@@ -31,6 +39,21 @@ class ResourceChanged(StreamctxError):
     """The source is no longer what it was when it was opened: what was read of it is of no use."""
 
 
+class ResourceFresh(StreamctxError):
+    """A resource was changed so recently that its etag could not tell the next change from the last.
+
+    The caller waits, where that blocks nobody, and opens it again. A resource that is written all the time
+    stays fresh, so it gives up after some tries and tells its client that the resource may be had later.
+
+    Args:
+        retry_after_s: How long to wait until it is no longer fresh, if it is not changed again; more than 0.
+    """
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__(f"The resource has just been changed; it may be opened in {retry_after_s:.3f} s.")
+        self.retry_after_s = retry_after_s
+
+
 class ResourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a resource without reading it."""
 
@@ -43,7 +66,7 @@ class ResourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     etag: str
     """Strong: the same etag is the same bytes (RFC 9110 section 8.8.1). Without quotes."""
     modified: float | None
-    """In seconds since 1970."""
+    """In seconds since 1970, and not in the future; `None` where nobody knows."""
 
 
 class Source(Protocol):
@@ -72,17 +95,27 @@ class Source(Protocol):
         """Let go of it. May be called again."""
 
 
+class Listing(Iterator[ResourceInfo], Protocol):
+    """The resources that are found, one by one; used by one thread at a time, and each step may wait."""
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether something was left out for a limit so far: known for good at the end."""
+
+
 class Provider(Protocol):
-    """Finds resources by their URIs. Its calls may wait, as those of a source."""
+    """Finds resources by their URIs. Its calls may wait for a disk or a network, as those of a source."""
 
     def open(self, uri: str) -> Source:
-        """Open a resource.
+        """Open a resource. It is tried once: no call waits until a resource is no longer fresh.
 
         Raises:
             ResourceError: If it cannot be given.
+            ResourceFresh: If it was changed just now: wait for `retry_after_s`, but not in a thread that
+                others need, and call again, a bounded number of times.
         """
 
-    def list(self) -> Iterator[ResourceInfo]:
+    def list(self) -> Listing:
         """All that it has, as it is found."""
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from streamctx.errors import ErrorCode, LocalProtocolError
-from streamctx.resources.base import ResourceError, ResourceInfo, Source
+from streamctx.resources.base import Listing, ResourceError, ResourceInfo, Source
 from streamctx.resources.blob_files import FileStorage
 from streamctx.resources.blob_ledger import HeldBlob, Ledger
 from streamctx.resources.blob_memory import MemoryStorage
@@ -116,7 +116,7 @@ class Blobs:
                 raise _not_found()
             return _BlobSource(self._stock, blob, file)
 
-    def list(self) -> Iterator[ResourceInfo]:
+    def list(self) -> Listing:
         """All blobs that were there when it began and still are, the least recently used first.
 
         Their bytes are not looked at, so one of them may prove damaged when it is opened; and none is used.
@@ -124,6 +124,9 @@ class Blobs:
         Raises:
             ResourceError: If one cannot be read.
         """
+        return _AllBlobs(self._infos())
+
+    def _infos(self) -> Iterator[ResourceInfo]:
         for digest in self._stock.digests:
             info = self._info(digest)
             if info is not None:
@@ -294,6 +297,23 @@ class DiskBlobs(Blobs):
             part_kept_s=part_kept_s,
             clock=clock,
         )
+
+
+class _AllBlobs:
+    """A listing that leaves nothing out: what there may be is bounded already."""
+
+    def __init__(self, infos: Iterator[ResourceInfo]) -> None:
+        self._infos = infos
+
+    @property
+    def is_truncated(self) -> bool:
+        return False
+
+    def __iter__(self) -> _AllBlobs:
+        return self
+
+    def __next__(self) -> ResourceInfo:
+        return next(self._infos)
 
 
 class _BlobSource:
