@@ -11,6 +11,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
@@ -18,20 +19,21 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 from streamctx.errors import ConfigurationError, ErrorCode
-from streamctx.resources.base import ResourceError, ResourceInfo, Source
+from streamctx.resources.base import ResourceError, ResourceFresh, ResourceInfo, Source
 from streamctx.resources.beneath import DEPTH_MAX, Beneath, Way
 from streamctx.resources.file_types import mime_of
 from streamctx.resources.pinned import Pin, PinnedFile
 
-__all__ = ["LISTED_COUNT_MAX", "LISTED_DEPTH_MAX", "VISITED_COUNT_MAX", "Listing", "Roots"]
+__all__ = ["LISTED_COUNT_MAX", "LISTED_DEPTH_MAX", "VISITED_COUNT_MAX", "Roots", "RootsListing"]
 
 LISTED_DEPTH_MAX = 16
 LISTED_COUNT_MAX = 10_000
 VISITED_COUNT_MAX = 100_000
 """Of one listing: how far below a root, how many files, and how many names are looked at to find them."""
 
-# Of a file that is written again and again, such as a busy log.
-_OPEN_TRIES = 4
+# Names whose status is asked for at once. It bounds what is done in vain for a caller who takes a few, and
+# makes what opening a directory anew costs (20 us) little beside what these cost.
+_BATCH_COUNT = 256
 
 # These tell of this process or machine, and not of the file.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -65,13 +67,15 @@ class Roots:
         visited_count_max: How many names of any kind `list` looks at.
         way: How paths are resolved; `None` for the best that works here.
         now_ns: The time that files are stamped with, in nanoseconds since 1970.
-        sleep: Waits for some seconds.
+        is_hidden: Whether a file is not to be had by any name, by the status of what was opened. Unlike
+            `is_excluded` it knows a file behind a second hard link, by its device and inode. Asked of
+            regular files alone, by `open` and by `list`.
 
     Raises:
         ConfigurationError: If a root is no directory, may not be entered, or cannot be spelled in a URI.
     """
 
-    __slots__ = ("_limits", "_now_ns", "_roots", "_sleep", "_unstable_devices")
+    __slots__ = ("_limits", "_now_ns", "_roots", "_rules")
 
     def __init__(
         self,
@@ -84,13 +88,13 @@ class Roots:
         visited_count_max: int = VISITED_COUNT_MAX,
         way: Way | None = None,
         now_ns: Callable[[], int] = time.time_ns,
-        sleep: Callable[[float], None] = time.sleep,
+        is_hidden: Callable[[os.stat_result], bool] = lambda status: False,
     ) -> None:
         self._limits = _Limits(min(depth_max, DEPTH_MAX), count_max, visited_count_max)
         self._now_ns = now_ns
-        self._sleep = sleep
         self._roots: dict[_Path, _Root] = {}
-        self._unstable_devices = {os.stat(path).st_dev for path in ("/proc", "/sys") if os.path.ismount(path)}
+        unstable_devices = {os.stat(path).st_dev for path in ("/proc", "/sys") if os.path.ismount(path)}
+        self._rules = _Rules(frozenset(unstable_devices), is_hidden)
         try:
             for path in paths:
                 components = _configured(path)
@@ -107,42 +111,42 @@ class Roots:
 
         A file that was changed within the last 50 ms could change again without a trace in its times, since
         the clock of the kernel has steps, and one write of many bytes is stamped at its start. As git does
-        with entries that are racily clean, such a file is not trusted: it is opened anew when that time has
-        passed, and 1 ms for each MiB of it, or 2 s where the file system counts in seconds. What still goes
-        unseen are writes through a shared mapping, and a single write that goes on for longer than that.
+        with entries that are racily clean, such a file is not trusted: it is to be opened anew when that time
+        has passed, and 1 ms for each MiB of it, or 2 s where the file system counts in seconds. What still
+        goes unseen are writes through a shared mapping, and a single write that goes on for longer than that.
 
         Raises:
             ResourceError: `not_found` if there is nothing to be had by that name; temporary and `unavailable`
-                if it was changed again each time, or if too many files are open.
+                if too many files are open.
+            ResourceFresh: If it was changed just now. Nothing is waited for here, and nothing stays open:
+                wait for `retry_after_s` where that blocks nobody, and call again.
         """
         root, below = self._locate(uri)
-        for _ in range(_OPEN_TRIES):
-            now_ns = self._now_ns()
-            descriptor = _open_shown(root, below)
-            try:
-                status = os.fstat(descriptor)
-                if status.st_dev in self._unstable_devices:
-                    raise _not_found()
-                pin = Pin.of(status)
-                fresh_ns = pin.fresh_ns(now_ns)
-                if fresh_ns <= 0:
-                    source = PinnedFile(descriptor, pin, _info(root, below, pin))
-                    descriptor = -1
-                    return source
-            finally:
-                if descriptor >= 0:
-                    os.close(descriptor)
-            self._sleep(fresh_ns / 1e9)
-        raise _unavailable("The resource is being written.")
+        # Before it is opened: what is written later than this is at least as fresh.
+        now_ns = self._now_ns()
+        descriptor = _open_shown(root, below)
+        try:
+            status = os.fstat(descriptor)
+            if self._rules.hide(status):
+                raise _not_found()
+            pin = Pin.of(status)
+            fresh_ns = pin.fresh_ns(now_ns)
+            if fresh_ns > 0:
+                raise ResourceFresh(fresh_ns / 1e9)
+            source = PinnedFile(descriptor, pin, _info(root, below, pin, now_ns=now_ns))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return source
 
-    def list(self) -> Listing:
+    def list(self) -> RootsListing:
         """Find what can be opened, root by root, what is less deep first, and then by the bytes of the path.
 
         Links are neither given nor followed: what they lead to has a name of its own. A file that is found
         may not be readable, and that one has been changed is no reason to wait: only an `etag` that `open`
         tells stands for bytes that were read. No descriptor is kept from one file to the next.
         """
-        return Listing(self._roots, self._limits, self._unstable_devices)
+        return RootsListing(self._roots, self._limits, self._rules, now_ns=self._now_ns)
 
     def close(self) -> None:
         """Let go of the roots. May be called again."""
@@ -169,19 +173,23 @@ class Roots:
         return nearest, path[len(nearest.components) :]
 
 
-class Listing:
-    """The files that are found, one by one.
+class RootsListing:
+    """The files that are found, one by one; who stops early has paid little for what is behind.
 
-    At a limit it goes on with what is within it: deeper directories are left out, and so is one with more
-    names than may still be looked at. Behind the last file that may be given it ends.
+    At a limit it goes on with what is within it: deeper directories are left out, and of one with more names
+    than may still be looked at those that the file system tells first are taken. Behind the last file that
+    may be given it ends.
     """
 
-    __slots__ = ("_files", "_is_truncated", "_limits", "_roots", "_unstable_devices", "_visits_left")
+    __slots__ = ("_files", "_is_truncated", "_limits", "_now_ns", "_roots", "_rules", "_visits_left")
 
-    def __init__(self, roots: dict[_Path, _Root], limits: _Limits, unstable_devices: set[int]) -> None:
+    def __init__(
+        self, roots: dict[_Path, _Root], limits: _Limits, rules: _Rules, *, now_ns: Callable[[], int]
+    ) -> None:
         self._roots = roots
         self._limits = limits
-        self._unstable_devices = unstable_devices
+        self._rules = rules
+        self._now_ns = now_ns
         self._visits_left = limits.visited_count
         self._is_truncated = False
         self._files = self._find()
@@ -191,7 +199,7 @@ class Listing:
         """Whether something was left out for a limit so far: known for good at the end."""
         return self._is_truncated
 
-    def __iter__(self) -> Listing:
+    def __iter__(self) -> RootsListing:
         return self
 
     def __next__(self) -> ResourceInfo:
@@ -212,58 +220,83 @@ class Listing:
         for _ in range(self._limits.depth + 1):
             deeper: list[_Path] = []
             for directory in level:
-                files, directories = self._look_into(root, directory)
-                yield from files
-                deeper += directories
+                yield from self._look_into(root, directory, deeper)
             level = deeper
         if level:
             self._is_truncated = True
 
-    def _look_into(self, root: _Root, directory: _Path) -> tuple[list[ResourceInfo], list[_Path]]:
+    def _look_into(self, root: _Root, directory: _Path, deeper: list[_Path]) -> Iterator[ResourceInfo]:
+        """The files of a directory; those that are directories are put at the end of `deeper`."""
+        names = self._names_in(root, directory)
+        for start in range(0, len(names), _BATCH_COUNT):
+            batch = names[start : start + _BATCH_COUNT]
+            for name, status in self._statuses(root, directory, batch):
+                path = (*directory, name)
+                if stat.S_ISDIR(status.st_mode):
+                    deeper += [path] if self._is_entered(root, path, status) else []
+                elif stat.S_ISREG(status.st_mode) and not self._rules.hide(status) and not root.hides(path):
+                    yield _info(root, path, Pin.of(status), now_ns=self._now_ns())
+
+    def _is_entered(self, root: _Root, directory: _Path, status: os.stat_result) -> bool:
+        is_root_of_its_own = root.components + directory in self._roots
+        return status.st_dev not in self._rules.unstable_devices and not is_root_of_its_own
+
+    def _names_in(self, root: _Root, directory: _Path) -> list[bytes]:
+        """The names of a directory that a URI may have, sorted; only as many as may still be looked at."""
+        with self._opened(root, directory) as descriptor:
+            if descriptor is None:
+                return []
+            with os.scandir(descriptor) as entries:
+                names = [os.fsencode(entry.name) for entry in islice(entries, self._visits_left + 1)]
+        if len(names) > self._visits_left:
+            self._is_truncated = True
+            names.pop()
+        self._visits_left -= len(names)
+        return sorted(filter(_is_spelled, names))
+
+    def _statuses(
+        self, root: _Root, directory: _Path, names: list[bytes]
+    ) -> list[tuple[bytes, os.stat_result]]:
+        """What the names in a directory are, without those that are gone."""
+        found = []
+        with self._opened(root, directory) as descriptor:
+            for name in names if descriptor is not None else ():
+                try:
+                    found.append((name, os.lstat(name, dir_fd=descriptor)))
+                except OSError:
+                    continue
+        return found
+
+    @contextmanager
+    def _opened(self, root: _Root, directory: _Path) -> Iterator[int | None]:
+        """A directory; `None` if it was removed, exchanged for a link, or is not ours to read."""
         try:
             opened = root.beneath.open_directory(b"/".join(directory) or b".")
-        except OSError:
-            # Removed, exchanged for a link, or not ours to read.
-            return [], []
+        except OSError as error:
+            # What that left out is there, and might be given another time.
+            self._is_truncated = self._is_truncated or error.errno in _EXHAUSTED
+            yield None
+            return
         try:
-            return self._entries(root, directory, opened.descriptor)
+            yield opened.descriptor
         finally:
             os.close(opened.descriptor)
-
-    def _entries(
-        self, root: _Root, directory: _Path, descriptor: int
-    ) -> tuple[list[ResourceInfo], list[_Path]]:
-        files: list[ResourceInfo] = []
-        directories: list[_Path] = []
-        for name in self._names_in(descriptor):
-            path = (*directory, name)
-            try:
-                status = os.lstat(name, dir_fd=descriptor)
-            except OSError:
-                continue
-            if status.st_dev in self._unstable_devices or not _is_spelled(name):
-                continue
-            if stat.S_ISDIR(status.st_mode) and root.components + path not in self._roots:
-                directories.append(path)
-            elif stat.S_ISREG(status.st_mode) and not root.hides(path):
-                files.append(_info(root, path, Pin.of(status)))
-        return files, directories
-
-    def _names_in(self, descriptor: int) -> list[bytes]:
-        with os.scandir(descriptor) as entries:
-            names = [os.fsencode(entry.name) for entry in islice(entries, self._visits_left + 1)]
-        if len(names) > self._visits_left:
-            # Which of them come first is for the file system to say, so none are taken.
-            self._is_truncated = True
-            return []
-        self._visits_left -= len(names)
-        return sorted(names)
 
 
 class _Limits(NamedTuple):
     depth: int
     file_count: int
     visited_count: int
+
+
+class _Rules(NamedTuple):
+    """What is not given whatever it is called."""
+
+    unstable_devices: frozenset[int]
+    is_hidden: Callable[[os.stat_result], bool]
+
+    def hide(self, status: os.stat_result) -> bool:
+        return status.st_dev in self.unstable_devices or self.is_hidden(status)
 
 
 # Names.
@@ -365,7 +398,7 @@ def _open_shown(root: _Root, below: _Path) -> int:
     return opened.descriptor
 
 
-def _info(root: _Root, below: _Path, pin: Pin) -> ResourceInfo:
+def _info(root: _Root, below: _Path, pin: Pin, *, now_ns: int) -> ResourceInfo:
     name = below[-1].decode("utf-8")
     return ResourceInfo(
         uri=_uri(root.components + below),
@@ -373,8 +406,10 @@ def _info(root: _Root, below: _Path, pin: Pin) -> ResourceInfo:
         mime=mime_of(name),
         size_bytes=pin.size_bytes,
         etag=pin.etag,
+        # Anybody may set it, and what is ahead of the clock tells nothing. To say "now" instead would make
+        # one and the same state a later one each time.
         # Two integers: the nanoseconds alone are more than a float can tell apart.
-        modified=pin.modified_ns / 1_000_000_000,
+        modified=None if pin.modified_ns > now_ns else pin.modified_ns / 1_000_000_000,
     )
 
 

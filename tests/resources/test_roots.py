@@ -2,19 +2,28 @@ from __future__ import annotations
 
 import os
 import random
+import stat
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from streamctx.errors import ConfigurationError, ErrorCode
 from streamctx.hub.redaction import Redaction
-from streamctx.resources.base import Provider, ResourceChanged, ResourceError, ResourceInfo, Source
+from streamctx.resources.base import (
+    Provider,
+    ResourceChanged,
+    ResourceError,
+    ResourceFresh,
+    ResourceInfo,
+    Source,
+)
 from streamctx.resources.beneath import Way
-from streamctx.resources.roots import Roots
+from streamctx.resources.catalogue import Catalogue
+from streamctx.resources.roots import LISTED_DEPTH_MAX, VISITED_COUNT_MAX, Roots
 from tests.resources.ways import WAYS, descriptor_count
 
 __all__: list[str] = []
@@ -76,6 +85,16 @@ def content(roots: Roots, uri: str) -> bytes:
         source.close()
 
 
+def opened_when_settled(roots: Roots, uri: str, sleep: Callable[[float], None] = time.sleep) -> Source:
+    """Wait and open again, as a server does."""
+    for _ in range(10):
+        try:
+            return roots.open(uri)
+        except ResourceFresh as error:
+            sleep(error.retry_after_s)
+    raise AssertionError(f"{uri} is still fresh")
+
+
 def refusal(roots: Roots, uri: str) -> ResourceError:
     with pytest.raises(ResourceError) as caught:
         roots.open(uri)
@@ -93,6 +112,11 @@ def assert_hidden(roots: Roots, *uris: str) -> None:
 
 def names(found: list[ResourceInfo], root: Path) -> list[str]:
     return [info.uri.removeprefix(root.as_uri() + "/") for info in found]
+
+
+def fill(directory: Path, count: int) -> None:
+    for index in range(count):
+        os.close(os.open(directory / f"{index:06}.txt", os.O_CREAT | os.O_WRONLY))
 
 
 # What is there.
@@ -115,6 +139,18 @@ def test_a_file_is_described(make: Make, root: Path) -> None:
     assert (info.uri, info.name, info.mime) == (path.as_uri(), "deep.txt", "text/plain")
     assert (info.size_bytes, info.modified) == (11, 1_500_000_000.25)
     assert str(path.stat().st_ino) not in info.etag
+
+
+@pytest.mark.parametrize("ahead_s", [1, 3600, 10**8])
+def test_a_time_that_is_yet_to_come_is_not_told(make: Make, root: Path, ahead_s: int) -> None:
+    now_s = int(time.time()) + 3600
+    path = root / "a/b/deep.txt"
+    os.utime(path, (0, now_s + ahead_s + 0.5))
+    roots = make(root, now_ns=lambda: now_s * 10**9)
+    source = roots.open(path.as_uri())
+    source.close()
+    assert source.info.modified is None
+    assert [info.modified for info in roots.list() if info.name == "deep.txt"] == [None]
 
 
 def test_the_etag_is_that_of_the_bytes(make: Make, root: Path) -> None:
@@ -377,11 +413,31 @@ def test_a_name_that_no_uri_spells_is_excluded_behind_a_link(make: Make, root: P
     assert_hidden(make(root), (root / "notes.txt").as_uri())
 
 
+def test_a_file_that_is_hidden_is_found_by_no_name(make: Make, root: Path) -> None:
+    own = root / "a/own.txt"
+    own.write_bytes(b"secret")
+    (root / "hard.txt").hardlink_to(own)
+    (root / "link.txt").symlink_to("a/own.txt")
+    identity = (own.stat().st_dev, own.stat().st_ino)
+
+    def is_hidden(status: os.stat_result) -> bool:
+        assert stat.S_ISREG(status.st_mode)
+        return (status.st_dev, status.st_ino) == identity
+
+    roots = make(root, is_hidden=is_hidden)
+    assert_hidden(roots, *[(root / name).as_uri() for name in ("a/own.txt", "hard.txt", "link.txt")])
+    assert names(list(roots.list()), root) == ["file", "a/b/deep.txt"]
+    assert content(roots, (root / "file").as_uri()) == b"public"
+    own.rename(root / "renamed.txt")
+    assert_hidden(roots, (root / "renamed.txt").as_uri())
+    assert content(make(root), (root / "hard.txt").as_uri()) == b"secret"
+
+
 # Changes.
 
 
 class Clock:
-    """Stands still but while somebody sleeps."""
+    """Stands still until somebody sleeps."""
 
     def __init__(self, now_ns: int) -> None:
         self.now_ns = now_ns
@@ -392,14 +448,35 @@ class Clock:
         self.now_ns += round(delay_s * 1e9)
 
 
-def test_a_fresh_file_is_waited_for(make: Make, root: Path) -> None:
+def test_a_fresh_file_is_opened_when_it_was_waited_for(make: Make, root: Path) -> None:
     status = (root / "file").stat()
     clock = Clock(status.st_ctime_ns + 20_000_000)
-    roots = make(root, now_ns=lambda: clock.now_ns, sleep=clock.sleep)
-    assert content(roots, (root / "file").as_uri()) == b"public"
+    roots = make(root, now_ns=lambda: clock.now_ns)
+    uri = (root / "file").as_uri()
+    source = opened_when_settled(roots, uri, clock.sleep)
+    assert source.read(0, 10) == b"public"
+    source.close()
     assert clock.slept_s == [pytest.approx(0.03, abs=1e-6)]
-    assert content(roots, (root / "file").as_uri()) == b"public"
-    assert len(clock.slept_s) == 1
+    assert content(roots, uri) == b"public"
+
+
+def test_a_fresh_file_is_not_waited_for_by_the_thread_that_opens_it(
+    make: Make, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(delay_s: float) -> NoReturn:
+        raise AssertionError("it sleeps")
+
+    path = root / "file"
+    os.truncate(path, 1 << 40)
+    now_ns = path.stat().st_ctime_ns
+    roots = make(root, now_ns=lambda: now_ns)
+    monkeypatch.setattr(time, "sleep", fail)
+    before = descriptor_count()
+    for _ in range(10):
+        with pytest.raises(ResourceFresh) as caught:
+            roots.open(path.as_uri())
+        assert caught.value.retry_after_s == pytest.approx(0.05 + 2.147, abs=1e-3)
+    assert descriptor_count() == before
 
 
 def test_a_file_that_is_replaced_while_it_is_waited_for_is_opened_anew(make: Make, root: Path) -> None:
@@ -410,29 +487,26 @@ def test_a_file_that_is_replaced_while_it_is_waited_for_is_opened_anew(make: Mak
         (root / "new").write_bytes(b"replaced")
         (root / "new").replace(root / "file")
 
-    roots = make(root, now_ns=lambda: clock.now_ns, sleep=replace)
-    assert content(roots, (root / "file").as_uri()) == b"replaced"
+    roots = make(root, now_ns=lambda: clock.now_ns)
+    source = opened_when_settled(roots, (root / "file").as_uri(), replace)
+    assert source.read(0, 10) == b"replaced"
+    source.close()
 
 
-def test_a_file_that_is_written_all_the_time_is_not_to_be_had_at_present(make: Make, root: Path) -> None:
-    waits = []
-
-    def write(delay_s: float) -> None:
-        waits.append(delay_s)
+def test_a_file_that_is_written_all_the_time_stays_fresh(make: Make, root: Path) -> None:
+    roots = make(root, now_ns=time.time_ns)
+    for _ in range(5):
         (root / "file").write_bytes(b"written again")
-
-    write(0)
-    error = refusal(make(root, now_ns=time.time_ns, sleep=write), (root / "file").as_uri())
-    assert (error.code, error.is_temporary) == (ErrorCode.UNAVAILABLE, True)
-    assert len(waits) == 5
+        with pytest.raises(ResourceFresh):
+            roots.open((root / "file").as_uri())
 
 
-def test_what_is_excluded_is_not_waited_for(make: Make, root: Path) -> None:
+def test_what_is_not_to_be_had_is_not_told_to_be_fresh(make: Make, root: Path) -> None:
     (root / "link").symlink_to(".env")
-    clock = Clock((root / ".env").stat().st_ctime_ns)
-    roots = make(root, now_ns=lambda: clock.now_ns, sleep=clock.sleep)
+    now_ns = (root / ".env").stat().st_ctime_ns
+    roots = make(root, now_ns=lambda: now_ns)
     assert_hidden(roots, (root / ".env").as_uri(), (root / "link").as_uri())
-    assert clock.slept_s == []
+    assert_hidden(make(root, now_ns=lambda: now_ns, is_hidden=lambda _: True), (root / "file").as_uri())
 
 
 @pytest.mark.slow
@@ -458,7 +532,7 @@ def test_no_mix_is_read_of_a_file_that_is_rewritten_in_place(make: Make, root: P
     roots = make(root, now_ns=time.time_ns)
     with ThreadPoolExecutor(1) as pool:
         for _ in range(20):
-            source = roots.open(path.as_uri())
+            source = opened_when_settled(roots, path.as_uri())
             first = source.read(0, 1)
             etags.add(source.info.etag)
             rewriting = pool.submit(rewrite, dice.uniform(0, 0.004), dice.choice("abcdefgh").encode())
@@ -537,13 +611,75 @@ def test_no_more_files_than_allowed_are_listed(
 
 
 # `.env`, `file` and `a`; then `b`; then `deep.txt`.
-@pytest.mark.parametrize(("visited_count_max", "count"), [(2, 0), (3, 1), (4, 1), (5, 2)])
-def test_a_directory_with_more_names_than_are_allowed_is_left_out(
+@pytest.mark.parametrize(("visited_count_max", "count"), [(0, 0), (3, 1), (4, 1), (5, 2)])
+def test_no_more_names_than_allowed_are_looked_at(
     make: Make, root: Path, visited_count_max: int, count: int
 ) -> None:
     listing = make(root, visited_count_max=visited_count_max).list()
     assert len(list(listing)) == count
     assert listing.is_truncated is (count < 2)
+
+
+@pytest.mark.parametrize(("visited_count_max", "is_truncated"), [(999, True), (1000, False)])
+def test_of_a_directory_with_too_many_names_some_are_listed(
+    make: Make, tmp_path: Path, visited_count_max: int, *, is_truncated: bool
+) -> None:
+    fill(tmp_path, 1000)
+    listing = Catalogue({"file": make(tmp_path, visited_count_max=visited_count_max)}).list()
+    found = names(list(listing), tmp_path)
+    assert len(found) == visited_count_max
+    assert found == sorted(found)
+    assert listing.is_truncated is is_truncated
+
+
+@pytest.mark.slow
+def test_what_is_left_out_of_a_huge_directory_is_told(make: Make, tmp_path: Path) -> None:
+    fill(tmp_path, VISITED_COUNT_MAX + 1)
+    listing = Catalogue({"file": make(tmp_path)}).list()
+    assert len(list(listing)) == 10_000
+    assert listing.is_truncated
+
+
+def test_that_a_file_lies_too_deep_is_told(make: Make, root: Path) -> None:
+    deep = root.joinpath(*["d"] * (LISTED_DEPTH_MAX + 4))
+    deep.mkdir(parents=True)
+    (deep / "deeper.txt").touch()
+    listing = Catalogue({"file": make(root)}).list()
+    assert names(list(listing), root) == ["file", "a/b/deep.txt"]
+    assert listing.is_truncated
+
+
+def test_who_takes_a_few_pays_for_a_few(make: Make, tmp_path: Path) -> None:
+    fill(tmp_path.resolve(), 3000)
+    asked: list[str] = []
+    looked_at: list[os.stat_result] = []
+
+    def is_excluded(uri: str) -> bool:
+        asked.append(uri)
+        return False
+
+    def is_hidden(status: os.stat_result) -> bool:
+        looked_at.append(status)
+        return False
+
+    listing = make(tmp_path.resolve(), is_excluded=is_excluded, is_hidden=is_hidden).list()
+    found = [next(listing).uri for _ in range(1001)]
+    assert asked == found
+    assert len(looked_at) == 1001
+
+
+def test_that_no_descriptor_was_left_to_look_into_a_directory_is_told(make: Make, root: Path) -> None:
+    resource = pytest.importorskip("resource")
+    listing = make(root).list()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe = os.open(root, os.O_RDONLY)
+    os.close(probe)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (probe, limits[1]))
+    try:
+        assert list(listing) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert listing.is_truncated
 
 
 def test_a_listing_that_is_given_up_keeps_nothing_open(make: Make, root: Path) -> None:
