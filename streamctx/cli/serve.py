@@ -64,7 +64,8 @@ _PATH = PathOption()
     type=_PATH,
     multiple=True,
     metavar="DIR",
-    help="Give the files below DIR, but for secrets, to programs with the token. Can be repeated.",
+    help="Give the files below DIR to programs with the token, but for secrets and what DIR/.streamctxignore "
+    "excludes when the server starts. Can be repeated.",
 )
 @click.option(
     "--token-file",
@@ -144,6 +145,7 @@ def command(
         data=data,
         durability=durability,
         roots=root,
+        private_files=() if debug_log is None else (debug_log,),
         limits=replace(DEFAULT_LIMITS, retention_s=retention_days * 86_400),
         token_file=token_file,
         allowed_hosts=allowed_host,

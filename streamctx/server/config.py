@@ -54,6 +54,8 @@ class ServerConfig:
     """What the store promises (`Durability`). `none` keeps sessions in memory, as `ephemeral` does."""
     roots: tuple[Path, ...] = ()
     """Directories whose files are given to those with the token; none by default."""
+    private_files: tuple[Path, ...] = ()
+    """Files that no root gives, besides the token, the TLS key and what the server stores."""
     allow_insecure_bind: bool = False
     """Serve in clear on an address that other machines reach."""
     discovery: bool = True
@@ -81,6 +83,9 @@ class ServerConfig:
                 f"data: {self.data} is set, and nothing is to be stored; "
                 "leave it out, or ephemeral and durability none"
             )
+        for root in self.roots:
+            if not root.is_dir():
+                raise ConfigurationError(f"roots: {root} is not a directory; name one whose files are given")
         if self.tls_key is not None and self.tls_cert is None:
             raise ConfigurationError("tls_key is set and tls_cert is not; a key needs its certificate")
         for name, path in (("tls_cert", self.tls_cert), ("tls_key", self.tls_key)):

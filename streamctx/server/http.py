@@ -85,6 +85,7 @@ class HttpConnection(HttpToolsProtocol):
         self._is_refused = False
         self._linger_bytes = 0
         self._is_upgraded = False
+        self._answering: RequestResponseCycle | None = None
         self._request_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
@@ -111,7 +112,18 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timers()
         self._shell.release(self._peer_address)
+        # Nobody waits for the answers to those that wait.
+        self.pipeline.clear()
         super().connection_lost(exc)
+        # It told the request that came last, which need not be the one that is being answered.
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+
+    @override
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     @override
     def data_received(self, data: bytes) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 import secrets
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
-from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -24,7 +25,7 @@ from streamctx.discovery import run_directory, state_directory
 from streamctx.errors import ErrorCode
 from streamctx.hub.redaction import Redaction
 from streamctx.limits import KIB
-from streamctx.resources.base import ResourceChanged, ResourceError, ResourceInfo, Source
+from streamctx.resources.base import ResourceChanged, ResourceError, ResourceFresh, ResourceInfo, Source
 from streamctx.resources.catalogue import Catalogue
 from streamctx.resources.http_ranges import Decision, Part, decide
 from streamctx.resources.roots import Roots
@@ -59,6 +60,16 @@ _HEADERS = {
     "content-security-policy": "sandbox; default-src 'none'",
 }
 
+# For a file that is being written to be quiet for a moment.
+_WAIT_S_MAX = 5.0
+_ABORT_S = 1.0
+
+_BEING_WRITTEN = Refusal(
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    ErrorCode.UNAVAILABLE,
+    "the resource is being written; try again when it is not",
+    (("retry-after", "1"),),
+)
 _TOO_MANY = Refusal(
     HTTPStatus.SERVICE_UNAVAILABLE,
     ErrorCode.LIMIT,
@@ -76,24 +87,38 @@ def resources_of(config: ServerConfig) -> Catalogue | None:
     if not config.roots:
         return None
     paths = [str(path.absolute()) for path in config.roots]
-    is_secret, own = Redaction(paths).is_excluded, _own_places(config)
+    is_secret, own = Redaction(paths).is_excluded, _OwnFiles(config)
 
     def is_excluded(uri: str) -> bool:
-        return is_secret(uri) or _is_below(uri, own)
+        return is_secret(uri) or own.has_path(uri)
 
-    return Catalogue({"file": Roots(paths, is_excluded=is_excluded)})
-
-
-def _own_places(config: ServerConfig) -> frozenset[Path]:
-    """Where this server keeps its token and what it stores."""
-    places = {state_directory(), run_directory(), data_directory(config)}
-    places |= {path for path in (token_file_of(config), config.ready_file) if path is not None}
-    return frozenset(each for path in places for each in (path.absolute(), path.resolve()))
+    return Catalogue({"file": Roots(paths, is_excluded=is_excluded, is_hidden=own.has_file)})
 
 
-def _is_below(uri: str, places: frozenset[Path]) -> bool:
-    path = Path(unquote(urlsplit(uri).path))
-    return not places.isdisjoint((path, *path.parents))
+class _OwnFiles:
+    """Where this server keeps its secrets, and what it stores."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        files = (token_file_of(config), config.tls_key, config.ready_file, *config.private_files)
+        self._files = [path for path in files if path is not None]
+        places = {state_directory(), run_directory(), data_directory(config), *self._files}
+        self._places = frozenset(each for path in places for each in (path.absolute(), path.resolve()))
+
+    def has_path(self, uri: str) -> bool:
+        """Whether that is the path of one, or of a file in one of the directories."""
+        path = Path(unquote(urlsplit(uri).path))
+        return not self._places.isdisjoint((path, *path.parents))
+
+    def has_file(self, status: os.stat_result) -> bool:
+        """Whether that is one by another name, as a hard link is."""
+        return status.st_nlink > 1 and any(_is_same(path, status) for path in self._files)
+
+
+def _is_same(path: Path, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.stat(), status)
+    except OSError:
+        return False
 
 
 class ResourceEndpoints:
@@ -103,6 +128,8 @@ class ResourceEndpoints:
         self._shell = shell
         self._resources = Catalogue({}) if resources is None else resources
         self._threads = anyio.CapacityLimiter(_THREADS_MAX)
+        # To look through large directories takes long, and nobody who reads is to wait for it.
+        self._listing = anyio.CapacityLimiter(1)
         self._stream_count = 0
 
     def routes(self) -> list[Route]:
@@ -117,37 +144,62 @@ class ResourceEndpoints:
         principal = authenticate(self._shell, request, scope="resource")
         if isinstance(principal, Refusal):
             return answer(principal)
-        found = await self._in_thread(self._list)
-        is_truncated = len(found) > _LISTED_MAX
-        value = {"resources": found[:_LISTED_MAX], "truncated": is_truncated}
-        return Response(msgspec.json.encode(value), media_type="application/json")
+        has_gone = threading.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch, request.receive, has_gone.set)
+            body = await anyio.to_thread.run_sync(self._list, has_gone.is_set, limiter=self._listing)
+            tasks.cancel_scope.cancel()
+        return Response(body, media_type="application/json")
 
     async def resource(self, request: Request) -> Response:
         """The bytes of one, as the headers of RFC 9110 ask for them."""
         principal = authenticate(self._shell, request, scope="resource")
         if isinstance(principal, Refusal):
             return answer(principal)
-        if self._stream_count >= _STREAMS_MAX:
-            self._shell.counters.resources_refused += 1
-            return answer(_TOO_MANY)
+        # Starlette takes a line end behind the path for none of it.
+        uri = request.scope["path"].removeprefix(f"{RESOURCES_PATH}/")
+        waited_s = 0.0
+        while True:
+            if self._stream_count >= _STREAMS_MAX:
+                self._shell.counters.resources_refused += 1
+                return answer(_TOO_MANY)
+            try:
+                source = await self._open(uri)
+            except ResourceError as error:
+                return answer(_refusal_of(error))
+            except ResourceFresh as error:
+                waited_s += error.retry_after_s
+                if waited_s > _WAIT_S_MAX or await request.is_disconnected():
+                    return answer(_BEING_WRITTEN)
+                await anyio.sleep(error.retry_after_s)
+            else:
+                self._shell.counters.resources_opened += 1
+                return _Stream(request, source, self._in_thread, on_end=self._count_end)
+
+    async def _open(self, uri: str) -> Source:
+        """Open a resource, which counts from now on until `_count_end`."""
         self._stream_count += 1
         try:
-            source = await self._in_thread(self._resources.open, request.path_params["uri"])
-        except ResourceError as error:
-            self._stream_count -= 1
-            return answer(_refusal_of(error))
+            source: Source = await self._in_thread(self._resources.open, uri)
         except BaseException:
             self._stream_count -= 1
             raise
-        self._shell.counters.resources_opened += 1
-        return _Stream(request, source, self._in_thread, on_end=self._count_end)
+        return source
 
     def _count_end(self, is_cut: bool) -> None:
         self._stream_count -= 1
         self._shell.counters.resources_cut += is_cut
 
-    def _list(self) -> list[ResourceInfo]:
-        return list(islice(self._resources.list(), _LISTED_MAX + 1))
+    def _list(self, has_gone: Callable[[], bool]) -> bytes:
+        """The list as JSON; of no use to a client that has gone meanwhile, for which the search ends."""
+        listing = self._resources.list()
+        found: list[ResourceInfo] = []
+        for info in listing:
+            found.append(info)
+            if len(found) > _LISTED_MAX or has_gone():
+                break
+        is_truncated = len(found) > _LISTED_MAX or listing.is_truncated
+        return msgspec.json.encode({"resources": found[:_LISTED_MAX], "truncated": is_truncated})
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: object) -> Any:
         return await anyio.to_thread.run_sync(functools.partial(function, *arguments), limiter=self._threads)
@@ -183,18 +235,13 @@ class _Stream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._stop_at_end_of, receive, tasks.cancel_scope)
+                # Nothing more is read for a client that has gone.
+                tasks.start_soon(_watch, receive, tasks.cancel_scope.cancel)
                 await self._send_all(send)
                 tasks.cancel_scope.cancel()
         finally:
             self._source.close()
             self._on_end(self._is_cut)
-
-    async def _stop_at_end_of(self, receive: Receive, stop: anyio.CancelScope) -> None:
-        """Read nothing more for a client that has gone."""
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        stop.cancel()
 
     async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -206,7 +253,9 @@ class _Stream(Response):
             logger.warning("a resource could not be sent to its end: %s", error)
             self._is_cut = True
             self._abort()
-            await anyio.sleep_forever()
+            # The loss is told in a moment; to return before it would look like a mistake of ours.
+            await anyio.sleep(_ABORT_S)
+            return
         await send({"type": "http.response.body", "body": self._decision.tail})
 
     async def _send_part(self, part: Part, send: Send) -> None:
@@ -220,6 +269,13 @@ class _Stream(Response):
                 if part.stop is not None:
                     raise ResourceChanged("it has become shorter")
                 return
+
+
+async def _watch(receive: Receive, on_end: Callable[[], object]) -> None:
+    """Wait until the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    on_end()
 
 
 def _pieces_of(part: Part) -> Iterator[tuple[int, int]]:

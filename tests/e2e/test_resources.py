@@ -213,6 +213,15 @@ async def test_all_that_there_is_is_listed(root: Path) -> None:
         assert (await ask(server, path_of(found["notes.txt"]["uri"]))).body == b"here"
 
 
+async def test_a_list_that_is_not_whole_says_so(root: Path) -> None:
+    deep = root.joinpath(*"abcdefghijklmnopqrst")
+    deep.mkdir(parents=True)
+    (deep / "file").write_text("here")
+    async with serving(root) as server:
+        got = json.loads((await ask(server, "/v1/resources")).body)
+    assert ([each["name"] for each in got["resources"]], got["truncated"]) == (["picture.png"], True)
+
+
 async def test_version_tells_whether_there_are_resources(root: Path) -> None:
     async with serving(root) as server:
         assert "resources" in json.loads((await ask(server, "/version")).body)["features"]
@@ -263,6 +272,7 @@ async def test_no_path_leads_out(root: Path, below: str) -> None:
     (root.parent / "outside").write_text("canary")
     aged(root.parent)
     async with serving(root) as server:
+        assert (await ask(server, path_of(root / "picture.png") + "%0A")).status == 404
         for path in (path_of(f"{root.as_uri()}/{below}"), f"/v1/resources/{root.as_uri()}/{below}"):
             got = await ask(server, path)
             assert b"canary" not in got.body
@@ -271,14 +281,27 @@ async def test_no_path_leads_out(root: Path, below: str) -> None:
 
 async def test_the_servers_own_files_are_not_given(root: Path, tmp_path: Path) -> None:
     token_file = root / "token.txt"
-    config = ServerConfig(token_file=token_file, data=root / "data", roots=(tmp_path,), discovery=False)
+    config = ServerConfig(
+        token_file=token_file,
+        data=root / "data",
+        roots=(tmp_path,),
+        private_files=(root / "debug.log",),
+        discovery=False,
+    )
+    (root / "debug.log").write_text("canary")
     principal = Principal("owner", frozenset({"resource"}))
     token = resolve_token(config)
     (root / "data").mkdir(mode=0o700)
     (root / "data" / "store.db").write_text("canary")
+    os.link(token_file, root / "another name")
     aged(root)
     async with serve_hub(Hub(tokens={token: principal}, version="1"), config) as server:
-        for path in (token_file, root / "data" / "store.db"):
+        for path in (
+            token_file,
+            root / "data" / "store.db",
+            root / "debug.log",
+            root / "another name",
+        ):
             assert (await ask(server, path_of(path), token=token)).status == 404
         listed = json.loads((await ask(server, "/v1/resources", token=token)).body)["resources"]
     assert [each["name"] for each in listed] == ["picture.png"]
@@ -303,18 +326,24 @@ async def test_a_root_that_is_no_directory_is_an_error_at_the_start(root: Path) 
 # What goes wrong.
 
 
-async def slow_readers(server: Server, path: str, count: int) -> list[tuple[socket.socket, bytes]]:
+async def slow_readers(
+    server: Server, path: str, count: int, *, behind: str = ""
+) -> list[tuple[socket.socket, bytes]]:
     """Clients that have read the beginning of an answer, and take no more for now."""
-    return [await anyio.to_thread.run_sync(slow_reader, server, path) for _ in range(count)]
+    return [await anyio.to_thread.run_sync(slow_reader, server, path, behind) for _ in range(count)]
 
 
-def slow_reader(server: Server, path: str) -> tuple[socket.socket, bytes]:
+PIPELINED = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def slow_reader(server: Server, path: str, behind: str = "") -> tuple[socket.socket, bytes]:
     """A client that has read the beginning of an answer, and takes no more for now."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
     sock.settimeout(20)
     sock.connect(("127.0.0.1", server.port))
-    sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    sock.sendall(request.encode() + behind.encode())
     got = b""
     while not got.partition(b"\r\n\r\n")[2]:
         got += sock.recv(1000)
@@ -360,6 +389,64 @@ async def test_a_client_that_leaves_leaves_nothing_behind(root: Path) -> None:
 
         await eventually(is_as_before)
         assert (await ask(server, path_of(root / "picture.png"))).body == BYTES
+
+
+async def test_a_client_that_leaves_with_another_request_leaves_nothing_behind(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (root / "large").write_bytes(bytes(100_000_000))
+    aged(root)
+    async with serving(root) as server:
+        before = len(os.listdir("/proc/self/fd"))
+        for sock, _ in await slow_readers(server, path_of(root / "large"), 10, behind=PIPELINED):
+            sock.close()
+
+        async def is_as_before() -> bool:
+            return len(os.listdir("/proc/self/fd")) == before
+
+        await eventually(is_as_before)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_resource_that_is_cut_off_is_let_go_of_whatever_waits_behind_it(root: Path) -> None:
+    (root / "large").write_bytes(bytes(100_000_000))
+    aged(root)
+    async with serving(root) as server:
+        before = len(os.listdir("/proc/self/fd"))
+        readers = await slow_readers(server, path_of(root / "large"), 5, behind=PIPELINED)
+        (root / "large").write_bytes(b"other")
+        for sock, _ in readers:
+            await anyio.to_thread.run_sync(rest_of, sock)
+
+        async def is_as_before() -> bool:
+            return len(os.listdir("/proc/self/fd")) == before
+
+        await eventually(is_as_before)
+        assert server.measurements()["resources_cut"] == 5
+
+
+async def test_a_file_that_was_just_written_is_given_a_moment_later(root: Path) -> None:
+    async with serving(root) as server:
+        (root / "new").write_text("here")
+        got = await ask(server, path_of(root / "new"))
+    assert (got.status, got.body) == (200, b"here")
+
+
+async def test_a_file_that_never_rests_is_told_to_be_asked_for_later(root: Path) -> None:
+    async with serving(root) as server, anyio.create_task_group() as tasks:
+
+        async def write() -> None:
+            while True:
+                (root / "log").write_text("a line\n")
+                await anyio.sleep(0.005)
+
+        tasks.start_soon(write)
+        await anyio.sleep(0.05)
+        got = await ask(server, path_of(root / "log"))
+        other = await ask(server, path_of(root / "picture.png"))
+        tasks.cancel_scope.cancel()
+    assert (got.status, got.code, got.headers["retry-after"]) == (503, "unavailable", "1")
+    assert other.body == BYTES
 
 
 async def test_more_readers_than_may_be_are_told_to_come_back(root: Path) -> None:
