@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from urllib.parse import quote
 
 from streamctx.cli.output import printable
-from streamctx.cli.private_output import in_the_way, put_in_place
+from streamctx.cli.private_output import demand_free, put_in_place
 from streamctx.cli.rest import Progress, RequestFailed, asked
 from streamctx.cli.target import Target
-from streamctx.errors import ConfigurationError
+from streamctx.errors import ConfigurationError, StreamctxError
 
 __all__ = ["Fetched", "fetch", "part_of", "path_of"]
 
@@ -23,6 +27,8 @@ _RETRY_S = 0.5
 
 _CHANGES_MAX = 3
 """How often a resource may change while it is fetched."""
+
+_UNAVAILABLE = 503
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +46,23 @@ class _Known:
 
 
 def path_of(uri: str) -> str:
-    """Where a resource is on a server."""
-    return "/v1/resources/" + quote(uri, safe="")
+    """Where a resource is on a server.
+
+    Raises:
+        ConfigurationError: If the URI holds what cannot be written in one.
+    """
+    try:
+        return "/v1/resources/" + quote(uri, safe="")
+    except UnicodeEncodeError:
+        raise ConfigurationError(
+            f"{printable(uri)} is no URI: `streamctx ls` shows those there are"
+        ) from None
 
 
 def part_of(file: Path, uri: str, etag: str) -> Path:
     """Where the beginning of a resource is kept: of one that has changed, and so its etag, elsewhere."""
-    key = hashlib.sha256(f"{uri}\n{etag}".encode()).hexdigest()[:16]
-    return file.with_name(f".{file.name}.{key}.part")
+    key = hashlib.sha256(f"{file.name}\n{uri}\n{etag}".encode(errors="replace")).hexdigest()[:24]
+    return file.parent / f".streamctx-{key}.part"
 
 
 def fetch(target: Target, uri: str, file: Path, *, force: bool, on_progress: Progress) -> Fetched:
@@ -64,13 +79,11 @@ def fetch(target: Target, uri: str, file: Path, *, force: bool, on_progress: Pro
         on_progress: Told how many bytes are there, and of how many.
 
     Raises:
-        ConfigurationError: If a file is in the way, or there is no such directory.
+        ConfigurationError: If something is in the way, or there is no such directory.
         RequestFailed: If the server does not give it.
+        StreamctxError: If it cannot be written, or somebody else fetches it into that file.
     """
-    if file.exists() and not force:
-        raise in_the_way(file)
-    if not file.parent.is_dir():
-        raise ConfigurationError(f"{file} cannot be made: there is no directory {file.parent}")
+    demand_free(file, force=force)
     part: Path | None = None
     resumed_at = tries = changes = 0
     while True:
@@ -85,16 +98,17 @@ def fetch(target: Target, uri: str, file: Path, *, force: bool, on_progress: Pro
                 changes, resumed_at = changes + 1, 0
             part = now
             if changes > _CHANGES_MAX:
-                raise RequestFailed(
-                    f"{printable(uri)} changes faster than it can be fetched: try again", status=200
-                )
+                raise RequestFailed(f"{printable(uri)} changes faster than it can be fetched", status=200)
             if _append(target, uri, known, part, on_progress):
                 break
+            raise RequestFailed(f"{target.http_url} does not give the bytes of {printable(uri)} asked for")
         except RequestFailed as error:
             tries = 1 if part is not None and _size_of(part) > before else tries + 1
-            if error.status is not None or tries >= _TRIES_MAX:
+            if tries >= _TRIES_MAX or error.status not in (None, _UNAVAILABLE):
                 raise
             time.sleep(_RETRY_S)
+        except OSError as error:
+            raise _not_written(file, error) from error
     put_in_place(part, file, force=force)
     return Fetched(known.size_bytes, resumed_at)
 
@@ -104,21 +118,22 @@ def _look_at(target: Target, uri: str) -> _Known:
         with asked(target, path_of(uri), {}, method="HEAD") as answer:
             etag, length = answer.header("etag"), answer.header("content-length")
     except RequestFailed as error:
-        if error.status != 404:
+        if error.status == 404:
+            message = f"{target.http_url} has no resource {printable(uri)}: `streamctx ls` shows those it has"
+            raise RequestFailed(message, status=404) from error
+        if error.status is None:
             raise
-        message = f"{target.http_url} has no resource {printable(uri)}: `streamctx ls` shows those it has"
-        raise RequestFailed(message, status=404) from error
-    if not etag or not length.isdigit():
-        raise RequestFailed(
-            f"{target.http_url} does not tell the size and the etag of {printable(uri)}", status=200
-        )
+        # An answer to HEAD has no words; the same to GET has.
+        with asked(target, path_of(uri), {"Range": "bytes=0-0"}):
+            raise
+    if not etag or not (length.isascii() and length.isdigit()):
+        raise RequestFailed(f"{target.http_url} does not tell size and etag of {printable(uri)}", status=200)
     return _Known(etag, int(length))
 
 
 def _append(target: Target, uri: str, known: _Known, part: Path, on_progress: Progress) -> bool:
-    """Fetch what the part lacks; `False` if the resource has changed since it was looked at."""
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as output:
+    """Fetch what the part lacks; `False` if the server gives something else."""
+    with _opened(part) as output:
         offset = output.seek(0, os.SEEK_END)
         if offset > known.size_bytes:
             offset = output.seek(0)
@@ -127,18 +142,78 @@ def _append(target: Target, uri: str, known: _Known, part: Path, on_progress: Pr
         if offset == known.size_bytes:
             return True
         headers = {"Range": f"bytes={offset}-", "If-Range": known.etag}
+        promised = f"bytes {offset}-{known.size_bytes - 1}/{known.size_bytes}"
         with asked(target, path_of(uri), headers) as answer:
             if answer.status != 206 or answer.header("etag") != known.etag:
                 return False
+            if answer.header("content-range") != promised:
+                return False
             for piece in answer.pieces():
+                if offset + len(piece) > known.size_bytes:
+                    return False
                 output.write(piece)
                 offset += len(piece)
                 on_progress(offset, known.size_bytes)
     return offset == known.size_bytes
 
 
-def _size_of(part: Path) -> int:
+def _opened(part: Path) -> IO[bytes]:
+    """Open a part that is ours, alone; one that somebody else may have written is begun anew.
+
+    Raises:
+        StreamctxError: If another process has it, or it cannot be had.
+    """
+    for _ in range(2):
+        try:
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | _CAREFUL, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENXIO):
+                raise
+            part.unlink()
+            continue
+        if _is_ours(os.fstat(descriptor)):
+            _lock(descriptor, part)
+            return os.fdopen(descriptor, "wb")
+        os.close(descriptor)
+        part.unlink()
+    raise StreamctxError(f"{part} is not ours: remove it, and try again")
+
+
+# Neither through a link, nor waiting for whoever reads a FIFO.
+_CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    if sys.platform == "win32":
+        return True
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077 and status.st_nlink == 1
+
+
+def _lock(descriptor: int, part: Path) -> None:
+    if sys.platform == "win32":
+        return
+    import fcntl
+
     try:
-        return part.stat().st_size
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StreamctxError("another `streamctx get` fetches this into the same file: wait for it") from None
+
+
+def _not_written(file: Path, error: OSError) -> StreamctxError:
+    reason = error.strerror or type(error).__name__
+    return StreamctxError(
+        f"{printable(file)} cannot be written: {reason}. What has come is kept: the same command goes on"
+    )
+
+
+def _size_of(part: Path) -> int:
+    """What is there, if it will be used."""
+    try:
+        status = part.lstat()
     except FileNotFoundError:
         return 0
+    return status.st_size if _is_ours(status) else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import IO
@@ -49,9 +50,13 @@ def command(
     After Ctrl-C, or when the connection breaks for long, what has come is kept beside the file; the same
     command goes on behind it, unless the resource has changed.
     """
-    if "://" not in uri and ":" not in uri:
+    if asked_range is not None:
+        _check_range(asked_range)
+    if ":" not in uri:
         raise ConfigurationError(f"{printable(uri)} is not a URI: write one that `streamctx ls` shows")
     if output is not None and str(output) == "-":
+        if as_json:
+            raise click.UsageError("--json prints to the output that -o - sends the resource to")
         _write(find_target(url, token_file), uri, asked_range, sys.stdout.buffer)
         return
     file = output or Path(_name_in(uri))
@@ -76,7 +81,7 @@ def _fetch(target: Target, uri: str, file: Path, *, force: bool, as_json: bool) 
         with shown_progress(file.name) as on_progress:
             fetched = fetch(target, uri, file, force=force, on_progress=on_progress)
     except KeyboardInterrupt:
-        click.echo("Stopped. What has come is kept; the same command goes on behind it.", err=True)
+        click.echo("Stopped. The same command goes on behind what has come.", err=True)
         raise
     _tell(file, fetched.size_bytes, fetched.resumed_at, as_json=as_json)
 
@@ -87,14 +92,24 @@ def _write(target: Target, uri: str, asked_range: str | None, file: IO[bytes]) -
 
     headers = {} if asked_range is None else {"Range": f"bytes={asked_range}"}
     with asked(target, path_of(uri), headers) as answer:
-        if asked_range is not None and answer.status != 206:
-            raise RequestFailed(
-                f"{printable(asked_range)} is no range of bytes; write for example 0-99, 100- or -5",
-                status=200,
-            )
+        if asked_range is not None and not answer.header("content-range").startswith("bytes "):
+            raise RequestFailed(f"{target.http_url} does not give ranges of {printable(uri)}", status=200)
         for piece in answer.pieces():
             file.write(piece)
     file.flush()
+
+
+def _check_range(asked_range: str) -> None:
+    """Refuse what is no single range, such as two, which would come in another form.
+
+    Raises:
+        ConfigurationError: If it is none.
+    """
+    match = re.fullmatch("([0-9]{1,18})?-([0-9]{1,18})?", asked_range)
+    if match is None or asked_range == "-" or (match[1] and match[2] and int(match[1]) > int(match[2])):
+        raise ConfigurationError(
+            f"--range {printable(asked_range)} is no range of bytes: write such as 0-99, 100- or -5"
+        )
 
 
 def _tell(file: Path, size_bytes: int, resumed_at: int, *, as_json: bool) -> None:
@@ -111,7 +126,10 @@ def _name_in(uri: str) -> str:
     Raises:
         ConfigurationError: If it has none that could be one.
     """
-    name = unquote(urlsplit(uri).path.rpartition("/")[2])
+    try:
+        name = unquote(urlsplit(uri).path.rpartition("/")[2])
+    except ValueError:
+        name = ""
     if not name or name in (".", "..") or "/" in name or "\0" in name:
         raise ConfigurationError("this resource has no name for a file: give one with -o")
     return name

@@ -27,6 +27,8 @@ def command(*, url: str | None, token_file: Path | None, as_json: bool) -> None:
             pass
         case _:
             raise RequestFailed(f"{target.http_url} answered what is no list of resources", status=200)
+    if is_truncated:
+        click.echo(f"There are more than these {len(resources):,}.", err=True)
     if as_json:
         echo_json(resources)
         return
@@ -34,19 +36,21 @@ def command(*, url: str | None, token_file: Path | None, as_json: bool) -> None:
         click.echo("There are none. `streamctx serve --root DIR` gives the files below DIR.")
         return
     echo_table(("SIZE", "CHANGED", "URI"), [_row(resource) for resource in resources])
-    if is_truncated:
-        click.echo(f"There are more than these {len(resources):,}.", err=True)
 
 
 def _row(resource: object) -> tuple[str, str, str]:
     match resource:
         case {"uri": str(uri), "size_bytes": size_bytes, "modified": modified}:
             size = bytes_text(size_bytes) if isinstance(size_bytes, int) else "?"
-            changed = (
-                time.strftime("%Y-%m-%d %H:%M", time.localtime(modified))
-                if isinstance(modified, (int, float))
-                else "?"
-            )
-            return size, changed, printable(uri)
+            return size, _time_text(modified), printable(uri)
         case _:
             return "?", "?", "?"
+
+
+def _time_text(modified: object) -> str:
+    if not isinstance(modified, (int, float)):
+        return "?"
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(modified))
+    except (OverflowError, ValueError, OSError):
+        return "?"

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from streamctx.cli.output import printable
+
 __all__ = ["shown_progress"]
 
 
@@ -16,6 +18,7 @@ def shown_progress(label: str) -> Iterator[Callable[[int, int | None], object]]:
         yield lambda done, total: None
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     progress = Progress(
@@ -27,5 +30,5 @@ def shown_progress(label: str) -> Iterator[Callable[[int, int | None], object]]:
         transient=True,
     )
     with progress:
-        bar = progress.add_task(label, total=None)
+        bar = progress.add_task(escape(printable(label)), total=None)
         yield lambda done, total: progress.update(bar, completed=done, total=total)

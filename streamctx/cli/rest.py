@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import IO
 from urllib.parse import urlsplit
 
+from streamctx.cli.output import printable
 from streamctx.cli.target import Target
 from streamctx.errors import StreamctxError
 from streamctx.limits import DEFAULT_LIMITS, MIB
@@ -134,7 +135,7 @@ def asked(target: Target, path: str, headers: Mapping[str, str], *, method: str 
         if response.status not in (200, 206):
             if response.length == 0 or method == "HEAD":
                 raise RequestFailed(
-                    f"{target.http_url} answered {response.status}: {response.reason}",
+                    f"{target.http_url} answered {response.status}: {printable(response.reason)}",
                     status=response.status,
                 )
             exchange.json(response)

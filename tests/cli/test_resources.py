@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
+import socket
 import stat
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -69,7 +74,7 @@ def test_a_resource_is_fetched_into_a_private_file(home: Home, root: Path) -> No
         }
     assert output.read_bytes() == BYTES
     assert stat.S_IMODE(output.stat().st_mode) == 0o600
-    assert [path.name for path in home.path.glob(".copy*")] == []
+    assert not list(home.path.glob("*.part"))
 
 
 def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(home: Home, root: Path) -> None:
@@ -92,7 +97,7 @@ def test_a_range_goes_to_a_file_or_to_the_output(home: Home, root: Path) -> None
         assert home.run("get", uri, "-o", "-", "--range", "-5", text=False).stdout == BYTES[-5:]
         assert home.run("get", uri, "-o", "-", text=False).stdout == BYTES
         result = home.run("get", uri, "-o", "-", "--range", "x")
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (2, "")
     assert "no range of bytes" in result.stderr
 
 
@@ -107,6 +112,113 @@ def test_a_resource_that_cannot_be_had_is_an_error_of_one_line(
     assert result.returncode in (1, 2)
     assert words in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "asked", ["0-3,9-12", "abc", "5-2", "", "-", "0-1\nX: y", "\uff10-\uff19", "1-2-3", "bytes=0-1"]
+)
+def test_what_is_no_single_range_is_refused_before_anything_is_asked(home: Home, asked: str) -> None:
+    result = home.run("get", "file:///x", "--url", "ws://127.0.0.1:9", "--range", asked, "-o", "x")
+    assert result.returncode == 2
+    assert "no range of bytes" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("output", [".", "..", "/", "directory", "fifo", "dangling", "nowhere/x", "data/x"])
+def test_what_cannot_be_a_file_is_refused_before_anything_is_asked(home: Home, output: str) -> None:
+    (home.path / "directory").mkdir()
+    os.mkfifo(home.path / "fifo")
+    (home.path / "dangling").symlink_to("nothing")
+    (home.path / "data").mkdir(mode=0o700)
+    (home.path / "data" / "store.db").write_text("a store")
+    where = output if output in (".", "..", "/") else str(home.path / output)
+    for more in ((), ("--range", "0-1")):
+        result = home.run("get", "file:///x", "--url", "ws://127.0.0.1:9", "--force", "-o", where, *more)
+        assert (result.returncode, len(result.stderr.splitlines())) == (2, 1), result.stderr
+    assert (home.path / "fifo").is_fifo()
+
+
+@pytest.mark.parametrize("uri", ["x://[", "file:///\udcff"])
+def test_what_is_no_uri_is_an_error_of_one_line(home: Home, uri: str) -> None:
+    result = home.run("get", uri, "--url", "ws://127.0.0.1:9")
+    assert result.returncode in (1, 2)
+    assert len(result.stderr.splitlines()) == 1
+
+
+@contextlib.contextmanager
+def liar(head: str, body: str) -> Iterator[str]:
+    """A server that answers every HEAD and every GET the same."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    answer = head if connection.recv(65536).startswith(b"HEAD") else body
+                    connection.sendall(f"HTTP/1.1 {answer}".replace("\n", "\r\n").encode())
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"ws://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+HEAD = '200 OK\nETag: "e"\nContent-Length: 5\n\n'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '200 OK\nETag: "e"\nContent-Length: 5\n\nhello',
+        '206 Partial Content\nETag: "e"\nContent-Range: bytes 2-6/90\nContent-Length: 5\n\nllo w',
+        '206 Partial Content\nETag: "e"\nContent-Range: bytes 0-4/5\nContent-Length: 10\n\nhellohello',
+        '206 Partial Content\nETag: "f"\nContent-Range: bytes 0-4/5\nContent-Length: 5\n\nhello',
+        "206 Partial Content\nContent-Length: 5\n\nhello",
+    ],
+)
+def test_a_server_that_gives_something_else_is_left_after_a_while(home: Home, body: str) -> None:
+    output = home.path / "copy"
+    with liar(HEAD, body) as url:
+        result = home.run("get", "file:///x", "--url", url, "-o", str(output), STREAMCTX_TOKEN="t" * 20)
+    assert result.returncode == 1
+    assert "does not give" in result.stderr
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("kind", ["readable", "fifo", "link"])
+def test_a_part_that_is_not_ours_alone_is_begun_anew(home: Home, root: Path, kind: str) -> None:
+    output = home.path / "copy"
+    with home.serve("--root", str(root)):
+        part = part_of(output, (root / "film.mp4").as_uri(), etag_of(home, root))
+        if kind == "fifo":
+            os.mkfifo(part)
+        elif kind == "link":
+            (home.path / "other").write_bytes(b"?" * 3_000_000)
+            part.symlink_to("other")
+        else:
+            part.write_bytes(b"?" * 3_000_000)
+            part.chmod(0o666)
+        assert get(home, root, "-o", str(output))["resumed_at"] == 0
+    assert output.read_bytes() == BYTES
+    assert stat.S_IMODE(output.stat().st_mode) == 0o600
+
+
+def test_two_do_not_fetch_into_the_same_file(home: Home, root: Path) -> None:
+    output = home.path / "copy"
+    with home.serve("--root", str(root)):
+        part = part_of(output, (root / "film.mp4").as_uri(), etag_of(home, root))
+        part.touch(0o600)
+        with part.open("ab") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            result = home.run("get", (root / "film.mp4").as_uri(), "-o", str(output))
+        assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
+        assert "another" in result.stderr
+        get(home, root, "-o", str(output))
+    assert output.read_bytes() == BYTES
 
 
 def test_a_root_that_is_not_there_is_an_error_of_one_line(home: Home) -> None:
@@ -125,6 +237,7 @@ def test_what_was_there_is_not_fetched_again(home: Home, root: Path) -> None:
     output = home.path / "copy"
     with home.serve("--root", str(root)):
         part = part_of(output, (root / "film.mp4").as_uri(), etag_of(home, root))
+        part.touch(0o600)
         part.write_bytes(b"?" * 1000)
         assert get(home, root, "-o", str(output))["resumed_at"] == 1000
     assert output.read_bytes() == b"?" * 1000 + BYTES[1000:]
@@ -134,6 +247,7 @@ def test_of_a_resource_that_has_changed_nothing_old_is_used(home: Home, root: Pa
     output = home.path / "copy"
     with home.serve("--root", str(root)):
         part = part_of(output, (root / "film.mp4").as_uri(), etag_of(home, root))
+        part.touch(0o600)
         part.write_bytes(BYTES[:1000])
         (root / "film.mp4").write_bytes(BYTES[::-1])
         assert get(home, root, "-o", str(output))["resumed_at"] == 0
