@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import click
@@ -17,7 +17,28 @@ from streamctx.cli.sessions import bytes_text
 from streamctx.cli.target import Target, find_target, target_options
 from streamctx.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from streamctx.cli.rest import Answer
+
+if sys.version_info >= (3, 12):
+    from typing import override
+else:
+    from typing_extensions import override
+
 __all__ = ["command"]
+
+
+class _FileOption(PathOption):
+    """A path that can be a file's: `pathlib` drops the end of `new/` and `new/.`, which says it is none."""
+
+    @override
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        text = os.fspath(value)
+        if text and os.path.basename(text) in ("", ".", ".."):
+            raise ConfigurationError(f"{printable(text)} is a directory: name a file in it")
+        return super().convert(value, param, ctx)
 
 
 @click.command(name="get", short_help="Fetch a resource into a file; again, to go on where it stopped.")
@@ -25,7 +46,7 @@ __all__ = ["command"]
 @click.option(
     "-o",
     "--output",
-    type=PathOption(),
+    type=_FileOption(),
     metavar="FILE",
     help="Where to; by default a file with the resource's name here. - is standard output.",
 )
@@ -77,11 +98,19 @@ def _fetch(target: Target, uri: str, file: Path, *, force: bool, as_json: bool) 
     from streamctx.cli.fetching import fetch
     from streamctx.cli.progress import shown_progress
 
+    there = 0
     try:
-        with shown_progress(file.name) as on_progress:
+        with shown_progress(file.name) as show:
+
+            def on_progress(done: int, total: int | None) -> None:
+                nonlocal there
+                there = done
+                show(done, total)
+
             fetched = fetch(target, uri, file, force=force, on_progress=on_progress)
     except KeyboardInterrupt:
-        click.echo("Stopped. The same command goes on behind what has come.", err=True)
+        if there:
+            click.echo("Stopped. The same command goes on behind what has come.", err=True)
         raise
     _tell(file, fetched.size_bytes, fetched.resumed_at, as_json=as_json)
 
@@ -91,12 +120,53 @@ def _write(target: Target, uri: str, asked_range: str | None, file: IO[bytes]) -
     from streamctx.cli.rest import RequestFailed, asked
 
     headers = {} if asked_range is None else {"Range": f"bytes={asked_range}"}
-    with asked(target, path_of(uri), headers) as answer:
-        if asked_range is not None and not answer.header("content-range").startswith("bytes "):
-            raise RequestFailed(f"{target.http_url} does not give ranges of {printable(uri)}", status=200)
-        for piece in answer.pieces():
-            file.write(piece)
+    try:
+        with asked(target, path_of(uri), headers) as answer:
+            length = answer.length
+            if asked_range is not None or answer.status != 200:
+                length = _length_of(asked_range, answer.status, answer.header("content-range"))
+                if length is None or answer.length not in (None, length):
+                    raise RequestFailed(
+                        f"{target.http_url} does not give the bytes of {printable(uri)} asked for: "
+                        "it answered others",
+                        status=200,
+                    )
+            _copy(answer, length, file)
+    except RequestFailed as error:
+        size = re.fullmatch(r"bytes \*/([0-9]{1,18})", error.headers.get("content-range", ""))
+        if error.status != 416 or size is None:
+            raise
+        raise RequestFailed(
+            f"{printable(uri)} has {int(size[1]):,} bytes: --range {asked_range} is past its end", status=416
+        ) from error
     file.flush()
+
+
+def _copy(answer: Answer, length: int | None, file: IO[bytes]) -> None:
+    from streamctx.cli.rest import RequestFailed
+
+    done = 0
+    for piece in answer.pieces():
+        done += len(piece)
+        if length is not None and done > length:
+            raise RequestFailed(f"the server sent more than the {length} bytes it promised", status=200)
+        file.write(piece)
+    if length is not None and done != length:
+        raise RequestFailed(f"the server sent {done} bytes of {length}: try again")
+
+
+def _length_of(asked_range: str | None, status: int, content_range: str) -> int | None:
+    """How many bytes an answer with a range has; `None` if it is not the range that was asked for."""
+    match = re.fullmatch("bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", content_range)
+    if asked_range is None or status != 206 or match is None:
+        return None
+    start, last, size = (int(number) for number in match.groups())
+    first_text, _, last_text = asked_range.partition("-")
+    if first_text:
+        promised = int(first_text), min(int(last_text or size), size - 1)
+    else:
+        promised = max(size - int(last_text), 0), size - 1
+    return last - start + 1 if (start, last) == promised and start <= last else None
 
 
 def _check_range(asked_range: str) -> None:
@@ -114,7 +184,9 @@ def _check_range(asked_range: str) -> None:
 
 def _tell(file: Path, size_bytes: int, resumed_at: int, *, as_json: bool) -> None:
     if as_json:
-        echo_json({"file": str(file), "bytes": size_bytes, "resumed_at": resumed_at})
+        # A name that is not UTF-8 cannot be written as it is.
+        name = os.fsencode(file).decode(errors="backslashreplace")
+        echo_json({"file": name, "bytes": size_bytes, "resumed_at": resumed_at})
         return
     resumed = f", {bytes_text(resumed_at)} of it from before" if resumed_at else ""
     click.echo(f"{printable(file)}: {bytes_text(size_bytes)}{resumed}.")

@@ -41,10 +41,14 @@ def command(*, url: str | None, token_file: Path | None, as_json: bool) -> None:
 def _row(resource: object) -> tuple[str, str, str]:
     match resource:
         case {"uri": str(uri), "size_bytes": size_bytes, "modified": modified}:
-            size = bytes_text(size_bytes) if isinstance(size_bytes, int) else "?"
-            return size, _time_text(modified), printable(uri)
+            return _size_text(size_bytes), _time_text(modified), printable(uri)
         case _:
             return "?", "?", "?"
+
+
+def _size_text(size_bytes: object) -> str:
+    # No file is larger, and no float holds every number that JSON can.
+    return bytes_text(size_bytes) if isinstance(size_bytes, int) and 0 <= size_bytes < 2**63 else "?"
 
 
 def _time_text(modified: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -9,9 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from streamctx.cli.output import printable
 from streamctx.errors import ConfigurationError
 
 __all__ = ["demand_free", "new_file", "put_in_place"]
+
+# What `link` fails with on file systems that know no second name of a file, such as FAT and some of FUSE.
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 @contextmanager
@@ -29,7 +34,8 @@ def new_file(path: Path, *, force: bool) -> Iterator[Path]:
             whatever `force` says; or if there is no such directory.
     """
     demand_free(path, force=force)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    # Without the name itself, which may be as long as a name can be.
+    temporary = path.parent / f".streamctx-{secrets.token_hex(12)}.new"
     try:
         yield temporary
         put_in_place(temporary, path, force=force)
@@ -41,48 +47,80 @@ def demand_free(path: Path, *, force: bool) -> None:
     """See to it that a file can have that name.
 
     Raises:
-        ConfigurationError: As `new_file`, or if what has that name is no file, whatever `force` says.
+        ConfigurationError: As `new_file`, or if what has that name is no file, such as a link, whatever
+            `force` says.
     """
     from streamctx.engine.sqlite.place import demand_elsewhere
 
     if not path.name or path.name == "..":
-        raise ConfigurationError(f"{path} is a directory: name a file in it")
+        raise ConfigurationError(f"{printable(path)} is a directory: name a file in it")
     demand_elsewhere(path)
     if not path.parent.is_dir():
-        raise ConfigurationError(f"{path} cannot be made: there is no directory {path.parent}")
+        raise ConfigurationError(
+            f"{printable(path)} cannot be made: there is no directory {printable(path.parent)}"
+        )
+    if _is_file(path) and not force:
+        raise _in_the_way(path)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a file has that name; `False` if nothing has.
+
+    Raises:
+        ConfigurationError: If something else has it, or it cannot be a name.
+    """
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
-        return
+        return False
+    except OSError as error:
+        raise ConfigurationError(f"{printable(path)} cannot be made: {error.strerror}") from error
     if stat.S_ISDIR(mode):
-        raise ConfigurationError(f"{path} is a directory: name a file in it")
-    if not stat.S_ISREG(mode) and not (stat.S_ISLNK(mode) and path.is_file()):
-        raise ConfigurationError(f"{path} exists and is no file: name another")
-    if not force:
-        raise _in_the_way(path)
+        raise ConfigurationError(f"{printable(path)} is a directory: name a file in it")
+    if not stat.S_ISREG(mode):
+        raise ConfigurationError(f"{printable(path)} exists and is no plain file: name another")
+    return True
 
 
 def put_in_place(temporary: Path, path: Path, *, force: bool) -> None:
     """Give a file that was written its name in the end; the one it has is gone then.
 
     Raises:
-        ConfigurationError: If a file has that name, and is not to be replaced.
+        ConfigurationError: If a file has that name, and is not to be replaced, or what has it is no file.
     """
     _sync(temporary)
     try:
         if force:
+            _is_file(path)
             temporary.replace(path)
         else:
-            # Unlike a rename it fails when the name was taken meanwhile.
-            os.link(temporary, path)
+            _name_anew(temporary, path)
     except FileExistsError as error:
         raise _in_the_way(path) from error
     temporary.unlink(missing_ok=True)
     _sync(path.parent)
 
 
+def _name_anew(temporary: Path, path: Path) -> None:
+    """Give a file a name that nothing has: unlike a rename it fails when the name was taken meanwhile."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # The name is taken first, so that what is replaced is ours.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        try:
+            temporary.replace(path)
+        except BaseException:
+            path.unlink()
+            raise
+
+
 def _in_the_way(path: Path) -> ConfigurationError:
-    return ConfigurationError(f"{path} exists already: name a new file, or give --force to replace it")
+    return ConfigurationError(
+        f"{printable(path)} exists already: name a new file, or give --force to replace it"
+    )
 
 
 def _sync(path: Path) -> None:

@@ -43,13 +43,22 @@ _BODY_BYTES_MAX = 6 * DEFAULT_LIMITS.document_bytes_max + MIB
 class RequestFailed(StreamctxError):
     """The server could not be asked, or answered with an error.
 
-    `status` is `None` if no answer came; `told` is the message of the answer, if it had one.
+    `status` is `None` if no answer came; `told` is the message of the answer, if it had one; `headers` are
+    those of the answer, their names in small letters.
     """
 
-    def __init__(self, message: str, *, status: int | None = None, told: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        told: str | None = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.told = told
+        self.headers = headers
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -137,6 +146,7 @@ def asked(target: Target, path: str, headers: Mapping[str, str], *, method: str 
                 raise RequestFailed(
                     f"{target.http_url} answered {response.status}: {printable(response.reason)}",
                     status=response.status,
+                    headers=_headers_of(response),
                 )
             exchange.json(response)
         yield Answer(response, exchange)
@@ -233,11 +243,15 @@ class _Exchange:
             raise RequestFailed(
                 f"{url} answered {response.status} without JSON; it is no streamctx server",
                 status=response.status,
+                headers=_headers_of(response),
             ) from error
         if response.status != 200:
             told = _message_of(value)
             raise RequestFailed(
-                f"{url} answered {response.status}: {_error_of(value)}", status=response.status, told=told
+                f"{url} answered {response.status}: {printable(_error_of(value))}",
+                status=response.status,
+                told=told,
+                headers=_headers_of(response),
             )
         return value
 
@@ -249,7 +263,7 @@ class _Exchange:
 
     def _failure(self, error: OSError | http.client.HTTPException) -> RequestFailed:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return RequestFailed(f"{self._target.http_url} cannot be reached: {reason}")
+        return RequestFailed(f"{self._target.http_url} cannot be reached: {printable(reason)}")
 
 
 def _connection(target: Target, timeout_s: float) -> http.client.HTTPConnection:
@@ -260,6 +274,10 @@ def _connection(target: Target, timeout_s: float) -> http.client.HTTPConnection:
     if parts.scheme == "https":
         return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s)
     return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+
+
+def _headers_of(response: http.client.HTTPResponse) -> Mapping[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
 
 
 def _error_of(value: object) -> str:

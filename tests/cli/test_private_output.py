@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -73,3 +76,44 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised, new_file(path, force=False):
         raise AssertionError
     assert str(raised.value) == f"{path} cannot be made: there is no directory {tmp_path / 'gone'}"
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "directory"])
+@pytest.mark.parametrize("is_early", [True, False])
+def test_only_a_file_is_replaced(tmp_path: Path, kind: str, is_early: bool) -> None:
+    path = tmp_path / "out"
+    (tmp_path / "other").write_text("other")
+
+    def obstruct() -> None:
+        if kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "directory":
+            path.mkdir()
+        else:
+            path.symlink_to("other" if kind == "link" else "nothing")
+
+    if is_early:
+        obstruct()
+    with pytest.raises(ConfigurationError), new_file(path, force=True) as temporary:
+        temporary.write_text("new")
+        obstruct()
+    assert names(tmp_path) == ["other", "out"]
+    assert not stat.S_ISREG(path.lstat().st_mode)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_without_hard_links_nothing_is_replaced_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_taken: bool
+) -> None:
+    def link(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    path = tmp_path / "out"
+    expected = pytest.raises(ConfigurationError, match="exists already") if is_taken else nullcontext()
+    with expected, new_file(path, force=False) as temporary:
+        temporary.write_text("new")
+        if is_taken:
+            path.write_text("mine")
+    assert path.read_text() == ("mine" if is_taken else "new")
+    assert names(tmp_path) == ["out"]

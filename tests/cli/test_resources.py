@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -124,30 +125,51 @@ def test_what_is_no_single_range_is_refused_before_anything_is_asked(home: Home,
     assert len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("output", [".", "..", "/", "directory", "fifo", "dangling", "nowhere/x", "data/x"])
+@pytest.mark.parametrize(
+    "output",
+    [
+        ".",
+        "..",
+        "/",
+        "new/",
+        "new/.",
+        "directory",
+        "fifo",
+        "dangling",
+        "link",
+        "nowhere/x",
+        "data/x",
+        "n" * 256,
+    ],
+)
 def test_what_cannot_be_a_file_is_refused_before_anything_is_asked(home: Home, output: str) -> None:
     (home.path / "directory").mkdir()
     os.mkfifo(home.path / "fifo")
     (home.path / "dangling").symlink_to("nothing")
+    (home.path / "other").write_text("other")
+    (home.path / "link").symlink_to("other")
     (home.path / "data").mkdir(mode=0o700)
     (home.path / "data" / "store.db").write_text("a store")
-    where = output if output in (".", "..", "/") else str(home.path / output)
+    where = output if output in (".", "..", "/") else f"{home.path}/{output}"
     for more in ((), ("--range", "0-1")):
         result = home.run("get", "file:///x", "--url", "ws://127.0.0.1:9", "--force", "-o", where, *more)
         assert (result.returncode, len(result.stderr.splitlines())) == (2, 1), result.stderr
     assert (home.path / "fifo").is_fifo()
+    assert (home.path / "link").is_symlink()
+    assert not (home.path / "new").exists()
 
 
 @pytest.mark.parametrize("uri", ["x://[", "file:///\udcff"])
 def test_what_is_no_uri_is_an_error_of_one_line(home: Home, uri: str) -> None:
     result = home.run("get", uri, "--url", "ws://127.0.0.1:9")
-    assert result.returncode in (1, 2)
+    assert result.returncode == 2
     assert len(result.stderr.splitlines()) == 1
 
 
 @contextlib.contextmanager
-def liar(head: str, body: str) -> Iterator[str]:
-    """A server that answers every HEAD and every GET the same."""
+def liar(head: str, *bodies: str) -> Iterator[str]:
+    """A server that answers every HEAD the same, and each GET with the next body, at last the same again."""
+    left = list(bodies)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -157,7 +179,8 @@ def liar(head: str, body: str) -> Iterator[str]:
                 except OSError:
                     return
                 with connection:
-                    answer = head if connection.recv(65536).startswith(b"HEAD") else body
+                    is_head = connection.recv(65536).startswith(b"HEAD")
+                    answer = head if is_head else left.pop(0) if len(left) > 1 else left[0]
                     connection.sendall(f"HTTP/1.1 {answer}".replace("\n", "\r\n").encode())
 
         thread = threading.Thread(target=serve, daemon=True)
@@ -173,7 +196,9 @@ HEAD = '200 OK\nETag: "e"\nContent-Length: 5\n\n'
 @pytest.mark.parametrize(
     "body",
     [
-        '200 OK\nETag: "e"\nContent-Length: 5\n\nhello',
+        '200 OK\nETag: "e"\nContent-Length: 6\n\nhello!',
+        '200 OK\nETag: "e"\n\nhello and more',
+        '200 OK\nETag: "f"\nContent-Length: 5\n\nhello',
         '206 Partial Content\nETag: "e"\nContent-Range: bytes 2-6/90\nContent-Length: 5\n\nllo w',
         '206 Partial Content\nETag: "e"\nContent-Range: bytes 0-4/5\nContent-Length: 10\n\nhellohello',
         '206 Partial Content\nETag: "f"\nContent-Range: bytes 0-4/5\nContent-Length: 5\n\nhello',
@@ -186,10 +211,148 @@ def test_a_server_that_gives_something_else_is_left_after_a_while(home: Home, bo
         result = home.run("get", "file:///x", "--url", url, "-o", str(output), STREAMCTX_TOKEN="t" * 20)
     assert result.returncode == 1
     assert "does not give" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
     assert not output.exists()
+    assert all(part.stat().st_size <= 5 for part in home.path.glob("*.part"))
 
 
-@pytest.mark.parametrize("kind", ["readable", "fifo", "link"])
+def get_of(home: Home, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return home.run("get", "file:///x", "--url", url, *arguments, STREAMCTX_TOKEN="t" * 20)
+
+
+@pytest.mark.parametrize("kept", [b"", b"HE"])
+def test_a_server_without_ranges_is_as_good(home: Home, kept: bytes) -> None:
+    output = home.path / "copy"
+    part = part_of(output, "file:///x", '"e"')
+    part.touch(0o600)
+    part.write_bytes(kept)
+    with liar(HEAD, '200 OK\nETag: "e"\nContent-Length: 5\n\nhello') as url:
+        result = get_of(home, url, "-o", str(output))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert output.read_bytes() == kept + b"hello"[len(kept) :]
+
+
+def test_behind_a_weak_etag_nothing_is_believed(home: Home) -> None:
+    output = home.path / "copy"
+    part = part_of(output, "file:///x", 'W/"e"')
+    part.touch(0o600)
+    part.write_bytes(b"HE")
+    answer = '200 OK\nETag: W/"e"\nContent-Length: 5\n\n'
+    with liar(answer, answer + "hello") as url:
+        assert get_of(home, url, "-o", str(output)).returncode == 0
+    assert output.read_bytes() == b"hello"
+
+
+def refusal(status: str, message: str) -> str:
+    """An answer with an error, as a server writes it."""
+    body = json.dumps({"error": {"code": "refused", "message": message}})
+    return f"{status}\nContent-Length: {len(body)}\n\n{body}"
+
+
+def test_a_server_that_is_busy_is_asked_again_when_it_says(home: Home) -> None:
+    output = home.path / "copy"
+    whole = '200 OK\nETag: "e"\nContent-Length: 5\n\nhello'
+    started = time.monotonic()
+    with liar(HEAD, refusal("503 Busy\nRetry-After: 1", "busy"), whole) as url:
+        result = get_of(home, url, "-o", str(output))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert time.monotonic() - started > 1
+    assert output.read_bytes() == b"hello"
+
+
+def test_what_the_server_says_to_get_is_shown_when_head_fails(home: Home) -> None:
+    with liar("403 Forbidden\n\n", refusal("403 Forbidden", "not\x1b you")) as url:
+        result = get_of(home, url, "-o", str(home.path / "copy"))
+    assert result.returncode == 1
+    assert "not\u241b you" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "content_range", "is_right"),
+    [
+        ("1-2", "1-2/5", True),
+        ("1-9", "1-4/5", True),
+        ("1-", "1-4/5", True),
+        ("-2", "3-4/5", True),
+        ("-9", "0-4/5", True),
+        ("1-2", "0-1/5", False),
+        ("1-9", "1-3/5", False),
+        ("1-", "0-4/5", False),
+        ("-2", "0-1/5", False),
+        ("1-2", "1-2/*", False),
+    ],
+)
+def test_an_answer_is_about_the_range_that_was_asked_for(
+    home: Home, asked: str, content_range: str, is_right: bool
+) -> None:
+    first, last = content_range.partition("/")[0].split("-")
+    body = "x" * (int(last) - int(first) + 1)
+    answer = f"206 Partial Content\nContent-Range: bytes {content_range}\n\n{body}"
+    with liar(HEAD, answer) as url:
+        result = get_of(home, url, "-o", "-", "--range", asked)
+    assert (result.returncode, result.stdout) == ((0, body) if is_right else (1, ""))
+    assert is_right or "answered others" in result.stderr
+
+
+@pytest.mark.parametrize("sent", ["x", "xxx"])
+def test_a_range_of_another_length_is_an_error(home: Home, sent: str) -> None:
+    output = home.path / "copy"
+    with liar(HEAD, f"206 Partial Content\nContent-Range: bytes 1-2/5\n\n{sent}") as url:
+        result = get_of(home, url, "-o", str(output), "--range", "1-2")
+    assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
+    assert [path.name for path in home.path.iterdir()] == ["runtime"]
+
+
+def test_a_range_past_the_end_is_told_with_the_size(home: Home, root: Path) -> None:
+    with home.serve("--root", str(root)):
+        result = home.run("get", (root / "film.mp4").as_uri(), "-o", "-", "--range", "3000000-")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "has 3,000,000 bytes" in result.stderr
+
+
+def test_a_name_may_be_as_long_as_names_can_be(home: Home, root: Path) -> None:
+    output = home.path / ("n" * 255)
+    with home.serve("--root", str(root)):
+        get(home, root, "-o", str(output))
+        get(home, root, "-o", str(output), "--force", "--range", "0-9")
+    assert output.read_bytes() == BYTES[:10]
+
+
+def test_what_a_server_lists_oddly_is_a_question_mark(home: Home) -> None:
+    resource = f'{{"uri": "x:y", "size_bytes": 1{"0" * 400}, "modified": 1e300}}'
+    body = f'{{"resources": [{resource}], "truncated": true}}'
+    with liar(HEAD, f"200 OK\nContent-Length: {len(body)}\n\n{body}") as url:
+        result = home.run("ls", "--url", url, STREAMCTX_TOKEN="t" * 20)
+        as_json = home.run("ls", "--url", url, "--json", STREAMCTX_TOKEN="t" * 20)
+    assert result.stdout.splitlines()[1].split() == ["?", "?", "x:y"]
+    assert "more than these 1" in as_json.stderr
+    assert len(json.loads(as_json.stdout)) == 1
+
+
+def test_json_does_not_go_where_the_resource_goes(home: Home) -> None:
+    result = home.run("get", "file:///x", "--url", "ws://127.0.0.1:9", "-o", "-", "--json")
+    assert (result.returncode, result.stdout) == (2, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no limits")
+def test_a_full_disk_is_told_with_the_file_and_what_is_kept(home: Home, root: Path) -> None:
+    output = home.path / "copy"
+    code = (
+        "import resource, signal, sys; from streamctx.cli.main import main;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000)); main(sys.argv[1:])"
+    )
+    with home.serve("--root", str(root)):
+        command = [sys.executable, "-c", code, "get", (root / "film.mp4").as_uri(), "-o", str(output)]
+        result = subprocess.run(command, env=home.environ, capture_output=True, text=True, check=False)
+        assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
+        assert f"{output} cannot be written" in result.stderr
+        assert "is kept" in result.stderr
+        assert get(home, root, "-o", str(output))["resumed_at"] == 1_000_000
+    assert output.read_bytes() == BYTES
+
+
+@pytest.mark.parametrize("kind", ["readable", "fifo", "link", "two names"])
 def test_a_part_that_is_not_ours_alone_is_begun_anew(home: Home, root: Path, kind: str) -> None:
     output = home.path / "copy"
     with home.serve("--root", str(root)):
@@ -199,12 +362,26 @@ def test_a_part_that_is_not_ours_alone_is_begun_anew(home: Home, root: Path, kin
         elif kind == "link":
             (home.path / "other").write_bytes(b"?" * 3_000_000)
             part.symlink_to("other")
+        elif kind == "two names":
+            (home.path / "other").touch(0o600)
+            (home.path / "other").write_bytes(b"?" * 1000)
+            os.link(home.path / "other", part)
         else:
             part.write_bytes(b"?" * 3_000_000)
             part.chmod(0o666)
         assert get(home, root, "-o", str(output))["resumed_at"] == 0
     assert output.read_bytes() == BYTES
     assert stat.S_IMODE(output.stat().st_mode) == 0o600
+
+
+def test_a_directory_in_the_place_of_the_part_is_named(home: Home, root: Path) -> None:
+    output = home.path / "copy"
+    with home.serve("--root", str(root)):
+        part = part_of(output, (root / "film.mp4").as_uri(), etag_of(home, root))
+        part.mkdir()
+        result = home.run("get", (root / "film.mp4").as_uri(), "-o", str(output))
+    assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
+    assert f"{part} is in the way" in result.stderr
 
 
 def test_two_do_not_fetch_into_the_same_file(home: Home, root: Path) -> None:
