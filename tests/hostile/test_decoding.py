@@ -81,8 +81,9 @@ def test_stacks_and_the_limit_of_recursion_are_left_alone() -> None:
 
 def test_no_body_is_decoded_beside_the_main_thread() -> None:
     # The thread of the store decodes what this program encoded, whose nesting is that of its types. What
-    # replays a session's past beside the loop is given it decoded, and who reads a backup decodes nothing.
-    beside = {("server", name) for name in ("sessions.py", "store.py", "stored.py")}
+    # replays a session's past beside the loop is given it decoded, and who reads a backup or a file decodes
+    # nothing.
+    beside = {("server", name) for name in ("resources.py", "sessions.py", "store.py", "stored.py")}
     for path in _SOURCES:
         parts = path.relative_to(_ROOT).parts
         if parts[1] in ("server", "hub", "core", "wire") and parts[1:] not in beside:
