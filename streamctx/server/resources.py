@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import secrets
 import sys
@@ -202,7 +201,7 @@ class ResourceEndpoints:
         return msgspec.json.encode({"resources": found[:_LISTED_MAX], "truncated": is_truncated})
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: object) -> Any:
-        return await anyio.to_thread.run_sync(functools.partial(function, *arguments), limiter=self._threads)
+        return await anyio.to_thread.run_sync(function, *arguments, limiter=self._threads)
 
 
 class _Stream(Response):

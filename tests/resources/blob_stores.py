@@ -9,12 +9,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
-from streamctx.resources.base import ResourceInfo
+from streamctx.errors import ErrorCode
+from streamctx.resources.base import Provider, ResourceError, ResourceInfo
 from streamctx.resources.blob_files import FileStorage
 from streamctx.resources.blob_memory import MemoryStorage
 from streamctx.resources.blobs import COUNT_MAX, PART_KEPT_S, Blobs, BlobWriter
 
-__all__ = ["Clock", "Make", "begun", "content", "digest_of", "maker", "read_all", "uri_of"]
+__all__ = ["Clock", "Make", "begun", "content", "digest_of", "is_readable", "maker", "read_all", "uri_of"]
 
 
 class Clock:
@@ -94,3 +95,13 @@ def read_all(blobs: Blobs, data_or_uri: bytes | str) -> bytes:
         return got
     finally:
         source.close()
+
+
+def is_readable(blobs: Provider, data: bytes) -> bool:
+    """Whether a store gives a blob out; if not, there is none as far as anybody is told."""
+    try:
+        blobs.open(uri_of(data)).close()
+    except ResourceError as error:
+        assert error.code is ErrorCode.NOT_FOUND
+        return False
+    return True

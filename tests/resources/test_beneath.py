@@ -11,27 +11,16 @@ from pathlib import Path
 import pytest
 
 from streamctx.resources.beneath import DEPTH_MAX, Beneath, Way
-from tests.resources.ways import WAYS, descriptor_count, exchanging
+from tests.resources.ways import exchanging
 
 __all__: list[str] = []
+
+pytestmark = pytest.mark.usefixtures("no_descriptor_is_left")
 
 PUBLIC = b"public"
 SECRET = b"secret"
 
 Make = Callable[..., Beneath]
-
-
-@pytest.fixture(autouse=True)
-def no_descriptor_is_left() -> Iterator[None]:
-    before = descriptor_count()
-    yield
-    assert descriptor_count() <= before
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest) -> Way:
-    chosen: Way = request.param
-    return chosen
 
 
 @pytest.fixture

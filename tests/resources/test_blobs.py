@@ -13,7 +13,17 @@ import pytest
 from streamctx.errors import ErrorCode, LocalProtocolError
 from streamctx.resources.base import Provider, ResourceError, ResourceInfo
 from streamctx.resources.blobs import MemoryBlobs
-from tests.resources.blob_stores import Clock, Make, begun, content, digest_of, maker, read_all, uri_of
+from tests.resources.blob_stores import (
+    Clock,
+    Make,
+    begun,
+    content,
+    digest_of,
+    is_readable,
+    maker,
+    read_all,
+    uri_of,
+)
 
 __all__: list[str] = []
 
@@ -34,15 +44,6 @@ class Bounds(TypedDict, total=False):
 
 def refused(caught: pytest.ExceptionInfo[ResourceError]) -> tuple[ErrorCode, bool]:
     return caught.value.code, caught.value.is_temporary
-
-
-def is_readable(blobs: Provider, data: bytes) -> bool:
-    try:
-        blobs.open(uri_of(data)).close()
-    except ResourceError as error:
-        assert error.code is ErrorCode.NOT_FOUND
-        return False
-    return True
 
 
 # Reading.

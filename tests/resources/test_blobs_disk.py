@@ -20,7 +20,17 @@ from streamctx.resources import blob_files
 from streamctx.resources.base import ResourceChanged, ResourceError, ResourceInfo
 from streamctx.resources.blob_files import HEAD_BYTES
 from streamctx.resources.blobs import Blobs, DiskBlobs
-from tests.resources.blob_stores import Clock, Make, begun, content, digest_of, maker, read_all, uri_of
+from tests.resources.blob_stores import (
+    Clock,
+    Make,
+    begun,
+    content,
+    digest_of,
+    is_readable,
+    maker,
+    read_all,
+    uri_of,
+)
 
 __all__: list[str] = []
 
@@ -54,15 +64,6 @@ def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
 
 
-def is_found(blobs: Blobs, data: bytes) -> bool:
-    try:
-        blobs.open(uri_of(data)).close()
-    except ResourceError as error:
-        assert error.code is ErrorCode.NOT_FOUND
-        return False
-    return True
-
-
 # The next start.
 
 
@@ -92,7 +93,7 @@ def test_the_order_of_use_survives(make: Make) -> None:
     blobs.close()
     blobs = make(bytes_max=300, clock=clock)
     blobs.put(D)
-    assert [is_found(blobs, data) for data in (A, B, C, D)] == [True, False, True, True]
+    assert [is_readable(blobs, data) for data in (A, B, C, D)] == [True, False, True, True]
 
 
 def test_what_exceeds_narrower_bounds_goes_at_the_start_least_recently_used_first(make: Make) -> None:
@@ -123,7 +124,7 @@ def test_an_upload_goes_on_in_another_process_after_a_crash(
     shutil.copytree(directory, tmp_path / "copy")
     blobs = DiskBlobs(tmp_path / "copy", bytes_max=1000)
     assert (blobs.counters.bytes, blobs.counters.count) == (cut, int(cut > 0))
-    assert not is_found(blobs, data)
+    assert not is_readable(blobs, data)
     writer = begun(blobs, data)
     assert writer.offset == cut
     writer.write(cut, data[cut:])
@@ -203,7 +204,7 @@ def test_what_has_other_names_is_left_alone(make: Make, directory: Path) -> None
     (directory / "directory").mkdir()
     blobs = make(bytes_max=0)
     assert not list(blobs.list())
-    assert not is_found(blobs, A)
+    assert not is_readable(blobs, A)
     assert names(directory) == foreign | {"link", "directory"}
 
 
@@ -361,8 +362,8 @@ def test_a_damaged_blob_is_not_found_and_makes_room_for_a_good_one(
     DAMAGES[what](path)
     if not is_running:
         blobs = make()
-    assert not is_found(blobs, A)
-    assert not is_found(blobs, A)
+    assert not is_readable(blobs, A)
+    assert not is_readable(blobs, A)
     assert blobs.counters.damaged == 1
     assert uri_of(A) not in [info.uri for info in blobs.list()]
     assert (directory / f"{digest_of(A)}.damaged").is_symlink() == (what == "link")
@@ -410,7 +411,7 @@ def test_what_was_set_aside_counts_and_goes_first(make: Make, directory: Path) -
     blobs.close()
     flipped(-1)(blob_path(directory, B))
     blobs = make(bytes_max=200)
-    assert not is_found(blobs, B)
+    assert not is_readable(blobs, B)
     assert (blobs.counters.bytes, blobs.counters.count) == (200, 2)
     blobs.close()
     blobs = make(bytes_max=200)
@@ -425,7 +426,7 @@ def test_damage_that_repeats_keeps_the_last_only(make: Make, directory: Path) ->
     for _ in range(3):
         blobs.put(A)
         flipped(-1)(blob_path(directory, A))
-        assert not is_found(blobs, A)
+        assert not is_readable(blobs, A)
     assert (blobs.counters.damaged, blobs.counters.bytes, blobs.counters.count) == (3, 100, 1)
     assert names(directory) == {f"{digest_of(A)}.damaged"}
 
@@ -447,7 +448,7 @@ def test_a_source_whose_file_is_written_to_has_changed(
     with pytest.raises(ResourceChanged):
         source.read(0, 100)
     source.close()
-    assert not is_found(blobs, A)
+    assert not is_readable(blobs, A)
 
 
 def test_the_bytes_of_an_open_source_outlive_its_file(make: Make, directory: Path) -> None:
@@ -455,7 +456,7 @@ def test_the_bytes_of_an_open_source_outlive_its_file(make: Make, directory: Pat
     blobs.put(A)
     source = blobs.open(uri_of(A))
     blob_path(directory, A).unlink()
-    assert not is_found(blobs, A)
+    assert not is_readable(blobs, A)
     blobs.put(A)
     blobs.close()
     assert source.read(0, 100) == A
@@ -552,9 +553,9 @@ def test_after_a_crash_at_any_point_there_is_the_blob_or_a_part(
     for index in range(len(calls.names)):
         left = DiskBlobs(tmp_path / f"{index}", bytes_max=1000)
         for data in (A, B):
-            if is_found(left, data):
+            if is_readable(left, data):
                 assert read_all(left, data) == data
-        states.append((is_found(left, A), is_found(left, B)))
+        states.append((is_readable(left, A), is_readable(left, B)))
         got = left.begin(digest_of(A), 100)
         if not isinstance(got, ResourceInfo):
             got.write(got.offset, A[got.offset :])
@@ -661,11 +662,11 @@ def test_damage_that_two_see_at_once_is_counted_once(
     def see_first(_: int, name: str) -> None:
         if name == "pread":
             monkeypatch.undo()
-            assert not is_found(blobs, A)
+            assert not is_readable(blobs, A)
             blobs.put(A)
 
     monkeypatch.setattr(blob_files, "os", Calls(see_first))
-    assert not is_found(blobs, A)
+    assert not is_readable(blobs, A)
     assert read_all(blobs, A) == A
     assert blobs.counters.damaged == 1
 

@@ -24,24 +24,13 @@ from streamctx.resources.base import (
 from streamctx.resources.beneath import Way
 from streamctx.resources.catalogue import Catalogue
 from streamctx.resources.roots import LISTED_DEPTH_MAX, VISITED_COUNT_MAX, Roots
-from tests.resources.ways import WAYS, descriptor_count
+from tests.resources.ways import descriptor_count
 
 __all__: list[str] = []
 
+pytestmark = pytest.mark.usefixtures("no_descriptor_is_left")
+
 Make = Callable[..., Roots]
-
-
-@pytest.fixture(autouse=True)
-def no_descriptor_is_left() -> Iterator[None]:
-    before = descriptor_count()
-    yield
-    assert descriptor_count() <= before
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest) -> Way:
-    chosen: Way = request.param
-    return chosen
 
 
 @pytest.fixture
